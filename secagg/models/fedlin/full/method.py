@@ -26,7 +26,8 @@ What the transcript determines (Guarantees: only this)
     Not revealed: a site's own posterior and draws, and which site has which X'X.
 Not protected: a dishonest coordinator that chooses Sigma has equations for as many sites as its
 rounds allow (attack `full_invented`). With two sites, one site's numbers and the sums would be the
-other's, so at least three sites with records are required.
+other's, so at least three sites with records are required. That predictors vary at three sites is
+known only with the first round's sums: if they vary at one, these sums are that site's.
 
 ==============================  ====================================================================
 site                            contribution
@@ -329,7 +330,8 @@ def _disclosed(points: int) -> str:
         "estimates scatter; in each round, sums over sites of the precisions of their estimates "
         "and of their scatter, at means and covariances that change from round to round. With few "
         "sites and predictors, all these can be solved for every single site's cross products and "
-        "regression, without knowing which site is which. "
+        "regression, without knowing which site is which. If predictors vary at one site only, "
+        "they are that site's from the first round. "
         f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
         "squares, and of prediction errors; and for each coefficient, at how many sites its "
         "interval excludes 0."

@@ -13,6 +13,10 @@ What the sums determine (Guarantees: only this): for each coefficient j of K sit
 the 2 K numbers w_kj and b_kj; the pooled X'X and X'y; with the setting, also mean and covariance
 matrix of the b_k. With two sites these would be each site's regression, so at least three sites are
 required. What else rounds tell is said by each method.
+
+Not protected: "at least three sites" counts those of the job. If the records of one site only
+determine all coefficients, for instance because a predictor is constant at the others, w_kj, b_kj
+and, with the setting, b_k are that site's alone. The coordinator reads their number with the sum.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ AGREEMENT = "agreement"
 MIN_SITES = 3
 TESTS_NOTE = (
     " The tests release the pooled cross products within sites, how far the sites' own least "
-    "squares scatter for each coefficient, and their mean and covariance over sites."
+    "squares scatter for each coefficient, and their mean and covariance over sites. If the "
+    "records of one site only determine all coefficients, these are that site's own."
 )
 """A sentence for `Disclosure.text`."""
 
