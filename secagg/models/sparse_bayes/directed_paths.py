@@ -17,7 +17,7 @@ import numpy as np
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
-from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
+from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds, in_groups
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -103,12 +103,10 @@ class DirectedPaths(DirectedRounds):
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         self._check_shared(now.shared)
-        found: dict[int, tuple[Update, State]] = {}
-        for n, members in self.groups(sites, records).items():
-            chosen = [sites[i] for i in members], [rngs[i] for i in members]
-            answers = self._answer_group(*chosen, n[0], now, public)
-            found |= dict(zip(members, answers, strict=True))
-        return [found[i] for i in range(len(sites))]
+        return in_groups(
+            sites, records, rngs,
+            lambda chosen, own, n: self._answer_group(chosen, own, n, now, public),
+        )  # fmt: skip
 
     def _answer_group(
         self,

@@ -21,7 +21,7 @@ one chain of one site alone, so no bit depends on the other sites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -187,21 +187,10 @@ class DirectedRounds(SparseModel):
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         self._check_shared(now.shared)
-        found: dict[int, tuple[Update, State]] = {}
-        for (n, _), members in self.groups(sites, records).items():
-            chosen = [sites[i] for i in members], [rngs[i] for i in members]
-            answers = self._run_group(*chosen, n, now, len(public.sites))
-            found |= dict(zip(members, answers, strict=True))
-        return [found[i] for i in range(len(sites))]
-
-    def groups(
-        self, sites: Sequence[State], records: Sequence[int]
-    ) -> dict[tuple[int, int], list[int]]:
-        """Return the sites that are computed together: those with as many records."""
-        found: dict[tuple[int, int], list[int]] = {}
-        for i, (site, n) in enumerate(zip(sites, records, strict=True)):
-            found.setdefault((n, i if "latent" in site else -1), []).append(i)
-        return found
+        return in_groups(
+            sites, records, rngs,
+            lambda chosen, own, n: self._run_group(chosen, own, n, now, len(public.sites)),
+        )  # fmt: skip
 
     def draw_round(
         self, now: Common, total: Update, shared: State, number: int, sites: int, records: int,
@@ -386,6 +375,28 @@ class DirectedRounds(SparseModel):
         return draw_latent_graph(
             latent, factors, law.contrasts, draw, theta, t, self.noise, rng, warmup=warmup
         )
+
+
+def in_groups(
+    sites: Sequence[State],
+    records: Sequence[int],
+    rngs: Sequence[np.random.Generator],
+    answer: Callable[
+        [Sequence[State], Sequence[np.random.Generator], int], Sequence[tuple[Update, State]]
+    ],
+) -> list[tuple[Update, State]]:
+    """Return each site's answer. Sites with as many records are computed together.
+
+    answer: of such sites, given their memories, generators and number of records
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, (site, n) in enumerate(zip(sites, records, strict=True)):
+        groups.setdefault((n, i if "latent" in site else -1), []).append(i)
+    found: dict[int, tuple[Update, State]] = {}
+    for (n, _), members in groups.items():
+        answers = answer([sites[i] for i in members], [rngs[i] for i in members], n)
+        found |= dict(zip(members, answers, strict=True))
+    return [found[i] for i in range(len(sites))]
 
 
 def _alternative(shared: State) -> Alternative:

@@ -195,9 +195,8 @@ class _Search:
         most = int(sizes.max())
         steps = np.arange(most)
         self._rows = np.where(steps < sizes[:, None], first[:, None] + steps, len(basis))
-        self._padded = np.vstack(
-            [basis, np.zeros(basis.shape[1])]
-        )  # a row of zeros changes nothing
+        nothing = np.zeros(basis.shape[1])  # such a row changes no leverage
+        self._padded = np.vstack([basis, nothing])
         self._basis, self._first, self._size = basis, first, size
         self.at_once = max(1, _NUMBERS // max(len(basis), size * most * basis.shape[1]))
 

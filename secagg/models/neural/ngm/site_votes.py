@@ -3,7 +3,7 @@
 Chajewska and Shrivastava (2023), section 2.1. Experts name a graph in a file of the site's own
 (`secagg.jobs.expert_edges`). Its edges between columns of the model are the site's votes, in place
 of those that its records would give (`secagg.models.neural.site_graphs`). In the sum nobody sees
-which sites' votes are experts'. Without a complete record, a site has no votes, whoever made them.
+which sites' votes are experts'. A site without a complete record has no votes, not even experts'.
 """
 
 from __future__ import annotations
