@@ -12,6 +12,7 @@ from secagg.core import canonical_encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
 from secagg.privacy.policy.leverage import (
     GROUP_LEVERAGE,
+    _leverages,
     group_leverage,
     groups_are_possible,
     largest_leverage,
@@ -279,6 +280,17 @@ def test_a_group_of_equal_records_reaches_both_bounds() -> None:
     basis[3:7] = 0.5
     assert groups_are_possible(basis, 4) and not groups_are_possible(basis, 3)
     assert groups_are_possible(np.repeat(basis, 2, axis=0) / np.sqrt(2), 4, np.arange(60) // 2)
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+def test_leverages_of_many_groups_are_squared_singular_values(rows: int) -> None:
+    """With fewer rows than columns, and with more."""
+    groups = np.random.default_rng(8).normal(size=(5, rows, 4))
+    found, leading = _leverages(groups)
+    for group, value, direction in zip(groups, found, leading, strict=True):
+        _, singular, right = np.linalg.svd(group)
+        assert value == pytest.approx(singular[0] ** 2)
+        assert abs(direction @ right[0]) == pytest.approx(np.linalg.norm(direction))
 
 
 def test_few_of_many_rows_and_columns_are_ruled_out_without_a_search() -> None:
