@@ -14,7 +14,7 @@ from secagg.core.threads import single_threaded_blas
 from secagg.core.version import __version__
 from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.sessions.coordinator_state import CoordinatorState
-from secagg.sessions.engines.site_results import noise_note
+from secagg.sessions.engines.site_results import TOO_NARROW, noise_note
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 from secagg.sessions.site_moments import count_variance
@@ -30,6 +30,8 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
     if planned.public.site_moments:
         notes = [noise_note(planned), *([REPEATED_NOTE] if planned.public.repeated_persons else [])]
         summary["notes"] = [*summary.get("notes", ()), *notes]
+        if "level" in summary and not planned.facts.knows_noise:  # it has intervals
+            summary["caution"] = "; ".join(filter(None, [summary.get("caution"), TOO_NARROW]))
     return Result(summary, result.arrays)
 
 

@@ -18,7 +18,7 @@ from secagg.evidence.claims.guarantee import adjacency_in_words
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.reports import site_agreement
-from secagg.reports.fedlin import opposite_in_words
+from secagg.reports.fedlin import differ_in_words
 from secagg.reports.networks import edges_table
 from secagg.reports.posterior import is_withheld, mean_and_interval, pairs_of
 from secagg.reports.regression import effect, outcome_in_words
@@ -123,7 +123,7 @@ def _of_posterior(block: Block, columns: Mapping[str, Any]) -> str:
 
 
 def _of_sites(block: Block, columns: Mapping[str, Any]) -> str:
-    summary, differ = block.summary, opposite_in_words(block.summary)
+    summary, differ = block.summary, differ_in_words(block.summary)
     shared = [row for row in summary.get("shared", ()) if row["name"].startswith("mean of ")]
     if shared:
         rows = sorted(shared, key=lambda row: -abs(row["estimate"]) / (row["high"] - row["low"]))

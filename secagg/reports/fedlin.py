@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from secagg.evidence import numbers as written
+from secagg.models.common.coefficient_table import effect_of, ratios_of
 from secagg.models.fedlin.design import INTERCEPT
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg.forest_plot import Interval, axis_picture, interval_picture, scale_for
+
+_AGREE = "sites agree on "
+_LEVEL = 0.05
 
 
 def errors_table(block: Block) -> tuple[list[str], list[list[str]]]:
@@ -54,11 +58,24 @@ def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
 def shared_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the posterior of what sites share; no rows if there is none."""
     rows: Sequence[Summary] = summary.get("shared", ())
-    head = ["parameter", "estimate", f"{written.share(summary.get('level'))} interval"]
-    return head, [
-        [row["name"], _short(row["estimate"]), f"{_short(row['low'])} to {_short(row['high'])}"]
-        for row in rows
-    ]
+    effect = effect_of(rows)
+    interval = f"{written.share(summary.get('level'))} interval"
+    head = ["parameter", "estimate", interval]
+    head += [f"{effect} ratio for one unit", interval] if effect else []
+    cells_of_rows = []
+    for row in rows:
+        error = (row["high"] - row["low"]) / 4  # a rounded standard error, for the digits
+        ends = [written.by_error(row[key], error) for key in ("low", "high")]
+        cells = [row["name"], written.by_error(row["estimate"], error), written.interval(*ends)]
+        if effect:
+            ratios = [written.significant(x, 3) for x in _ratios(row, effect)]
+            cells += [ratios[0], written.interval(*ratios[1:]) or written.NONE]
+        cells_of_rows.append(cells)
+    return head, cells_of_rows
+
+
+def _ratios(row: Summary, effect: str) -> list[float | None]:
+    return ratios_of(row, effect) if f"{effect}_ratio" in row else [None, None, None]
 
 
 def hypotheses_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
@@ -70,14 +87,15 @@ def hypotheses_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
         if row["df"] is not None:
             error = "known variance" if row["df_error"] is None else f"{row['df_error']:.0f}"
             freedom = f"{row['df']:.0f}, {error}"
-        rows.append([row["name"], _short(row["F"]), freedom, _short(row["p"])])
+        rows.append([row["name"], _short(row["F"]), freedom, written.p_value(row["p"])])
     return head, rows
 
 
 def shared_in_words(summary: Summary) -> str:
-    """Return how the posterior of what sites share was computed."""
+    """Return how the posterior of what sites share was computed, and its prior if it is told."""
     if "shared_how" in summary:
-        return str(summary["shared_how"])
+        prior = summary.get("prior", {}).get("text", "")
+        return f"{summary['shared_how']}{f'. {prior}' if prior else ''}"
     points = summary.get("points")
     if points is None:
         return "approximated by a normal density"
@@ -99,14 +117,29 @@ def coefficients_in_words(summary: Summary) -> str:
     return text
 
 
-def opposite_in_words(summary: Summary) -> str:
-    """Return in which terms sites differ by more than their mean; "" if in none, or if a test of
-    each term says whether sites agree.
+def differ_in_words(summary: Summary) -> str:
+    """Return in which terms sites differ, by the tests that they agree; without such tests, in
+    which terms they may contradict each other.
 
+    A term is named if its p times the number of terms is below 0.05 (Bonferroni). Without tests,
     Cochran's Q would need each site's standard errors, which other methods do not sum.
     """
-    if summary.get("tests"):
-        return ""
+    tests = {row["name"]: row["p"] for row in summary.get("tests", ())}
+    tested = {
+        row["term"]: tests[f"{_AGREE}{row['term']}"]
+        for row in summary["across_sites"]
+        if row["term"] != INTERCEPT and tests.get(f"{_AGREE}{row['term']}") is not None
+    }
+    if tested:
+        found = [term for term, p in tested.items() if p * len(tested) < _LEVEL]
+        if not found:
+            return ""
+        largest = written.p_value(max(tested[term] for term in found))
+        p = f"p {largest if '<' in largest else f'up to {largest}'}"
+        return (
+            f"Sites differ in {written.listing(found)} by more than chance ({p}): the mean is not "
+            "the effect at each site."
+        )
     terms = [
         row["term"]
         for row in summary["across_sites"]
@@ -148,7 +181,8 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "noise_in_errors": of_errors,
         "coefficients": sites_table(summary),
         "spread": _spread(summary),
-        "opposite": opposite_in_words(summary),
+        "differ": differ_in_words(summary),
+        "tested": bool(summary.get("tests")),
         "outcome": summary["outcome"],
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),

@@ -108,8 +108,8 @@ class Block:
 
 
 def usable(summary: Summary) -> bool:
-    """Return whether a summary's estimates may be used."""
-    return "failed" not in summary and bool(summary.get("converged", True))
+    """Return whether a summary's estimates may be used: `converged` is None if it is unknown."""
+    return "failed" not in summary and summary.get("converged") is not False
 
 
 def blocks(facts: Mapping[str, Any], summary: Summary) -> list[Block]:

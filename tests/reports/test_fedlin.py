@@ -15,10 +15,10 @@ from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
+    differ_in_words,
     errors_table,
     hypotheses_table,
     noise_in_words,
-    opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -94,12 +94,12 @@ def test_sites_that_may_contradict_each_other_are_named() -> None:
     result.summary["converged"] = True
     x |= {"mean": 0.5, "sd": 0.6}
     z |= {"mean": -0.5, "sd": 0.4}
-    text = opposite_in_words(result.summary)
+    text = differ_in_words(result.summary)
     assert " x:" in text and " z" not in text
     page = render(facts, result)
     assert page.index(text) < page.index('id="result"') < page.rindex(text)
     x |= {"sd": 0.4}
-    assert opposite_in_words(result.summary) == ""
+    assert differ_in_words(result.summary) == ""
 
 
 def test_tables_agree_with_the_summary() -> None:

@@ -32,7 +32,7 @@ def show_analysis(
     columns: those that the job declares
     """
     analysis, name = block.summary, block.title
-    mark = "" if analysis.get("converged", True) else "[bold red]![/] "
+    mark = "[bold red]![/] " if analysis.get("converged") is False else ""
     if mark:
         show_mistrust(out, name, analysis["notes"])
     elif block.caution:

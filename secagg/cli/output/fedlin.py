@@ -10,10 +10,10 @@ from rich.markup import escape
 from secagg.cli.output.tables import Table
 from secagg.reports.fedlin import (
     coefficients_in_words,
+    differ_in_words,
     errors_table,
     hypotheses_table,
     noise_in_words,
-    opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -36,7 +36,7 @@ def show_sites(out: Console, block: Block) -> None:
     out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))
     if of_estimates:
         out.print(escape(of_estimates))
-    if differ := opposite_in_words(analysis):
+    if differ := differ_in_words(analysis):
         out.print(escape(differ), style="yellow")
     out.print(_table("root mean squared errors of predictions", *errors_table(block)))
     if of_errors:

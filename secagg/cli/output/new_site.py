@@ -47,7 +47,7 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
         markup=False,
     )
     for name, result in _results(adapted):
-        if result["converged"] and result["notes"]:
+        if result["converged"] is not False and result["notes"]:
             show_notes(out, name, result["notes"])
 
 
@@ -110,7 +110,7 @@ def _results(adapted: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]],
 
 def _warn(out: Console, adapted: Mapping[str, Any]) -> None:
     for name, result in _results(adapted):
-        if not result.get("converged", True):
+        if result.get("converged") is False:
             show_mistrust(out, name, result["notes"])
     if not adapted.get("enough_sweeps", True):
         show_warnings(out, [("the sampler has not converged: more --sweeps are needed", True)])

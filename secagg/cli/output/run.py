@@ -102,4 +102,4 @@ def _no_fit(result: Mapping[str, Any]) -> str:
     """Return why a site alone gets no estimates; empty if it does."""
     if "failed" in result:
         return str(result["failed"])
-    return "" if result.get("converged", True) else str(result["notes"][0])
+    return str(result["notes"][0]) if result.get("converged") is False else ""

@@ -36,6 +36,10 @@ MAX_R_HAT = 1.05
 limit, for a warning and for whether its result has converged. The paper above wants 1.01 for
 published figures (section 4); Stan warns above 1.05."""
 _JSON_INFINITY = 1e300  # replaces infinity in JSON: R-hat of chains that differ and never move
+UNKNOWN_CONVERGENCE = (
+    "whether the sampler has converged is unknown, because R-hat cannot be computed from one chain"
+)
+"""The caution of a result whose `converged` is None."""
 MIN_ESS = 100  # effective sample size for each chain, as in the paper above
 _DRAWS = "draws_"  # prefix of the arrays of draws in a result
 
@@ -86,9 +90,9 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
     )
 
 
-def chains_agree(r_hat: float | None) -> bool:
-    """Return whether chains agree; r_hat: None if it is undefined, as with one chain."""
-    return r_hat is None or r_hat <= MAX_R_HAT
+def chains_agree(r_hat: float | None) -> bool | None:
+    """Return whether chains agree; None (unknown) if R-hat is undefined, as with one chain."""
+    return None if r_hat is None else r_hat <= MAX_R_HAT
 
 
 def median(draws: Array) -> tuple[Array, Array]:

@@ -238,7 +238,7 @@ class FedLinHm1(TestsOfSites, LocalSteps):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients over sites, and errors of predictions."""
-        found = summary(self, state, public) | self.tested(state, public)
+        found = joined(summary(self, state, public), self.tested(state, public))
         more = "more method.rounds, or a larger method.alpha"
         ending = convergence(state, self.tolerance, self.patience, more)
         lost = self._lost(state, explained(found["errors"]))

@@ -335,7 +335,7 @@ class FedLinHm2(Participation, TestsOfSites):
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the posterior of the shared parameters, and errors of predictions."""
         layout, scale = self.layout(public), state["scale"]
-        found = summary(self, state, public) | self.tested(state, public)
+        found = joined(summary(self, state, public), self.tested(state, public))
         included = state["finished"]["included"].astype(int).tolist()
         for row, count in zip(found["across_sites"], included, strict=True):
             row["included"] = count

@@ -141,7 +141,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     labels = [f"{names[j]!r} - {names[h]!r}" for j, h in zip(first, second, strict=True)]
     rest = summary_fields(model, state, draws, determined, labels)
     notes = [NOT_DETERMINED, *rest["notes"]]
-    if not rest["converged"]:  # the first note is why nobody should use the result
+    if rest["converged"] is False:  # the first note is why nobody should use the result
         notes = [*rest["notes"], NOT_DETERMINED]
     summary = {
         "method": "sparse-directed-gaussian-surrogate",

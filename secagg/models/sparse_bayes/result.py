@@ -20,6 +20,7 @@ from secagg.core.arrays import Array
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.posterior_summary import (
     MAX_R_HAT,
+    UNKNOWN_CONVERGENCE,
     Posterior,
     chains_agree,
     number,
@@ -163,6 +164,7 @@ def summary_fields(
             "largest_pip_mcse": error,
         },
         "converged": chains_agree(r_hat),
+        **({"caution": UNKNOWN_CONVERGENCE} if r_hat is None else {}),
         "notes": sampling_warnings(reported, model.chains, names),
     }
 
@@ -190,7 +192,7 @@ def with_note_on_undecided(
 
     found: each undecided pair with its PIP
     """
-    if not found or not summary["converged"]:
+    if not found or summary["converged"] is False:
         return dict(summary)
     listed = ", ".join(found[:_MOST_LISTED]) + (", and others" if len(found) > _MOST_LISTED else "")
     note = (

@@ -64,7 +64,7 @@ class FinishedSparseRun:
     theta: Array
     t: Array
     deviations: Array | None
-    converged: bool
+    converged: bool | None
     notes: tuple[str, ...]
 
     @classmethod
@@ -83,7 +83,7 @@ class FinishedSparseRun:
             return cls(
                 str(summary["title"]), run.session, job, method,
                 np.asarray(arrays["draws_theta"]), np.asarray(arrays["draws_tau_squared"]),
-                deviations, bool(summary["converged"]), tuple(map(str, summary["notes"])),
+                deviations, summary["converged"], tuple(map(str, summary["notes"])),
             )  # fmt: skip
 
     @property

@@ -218,7 +218,8 @@ class FinishedNgmRun:
                 found["levels"], [] if errors is None else errors, strict=False
             ):
                 level["interval"] = probability_interval(level["probability"], float(error))
-        exact, agree = answer.r_hat is None, chains_agree(answer.r_hat)
+        exact = answer.r_hat is None
+        agree = exact or chains_agree(answer.r_hat)
         return found | {
             "exact": exact, "r_hat": answer.r_hat, "ess": answer.ess, "chains_agree": agree
         }  # fmt: skip

@@ -30,6 +30,8 @@ SITE_NOISE_NOTE = (
     "The sites have only moments with the noise of differential privacy. Intervals and "
     "probabilities, if there are any, ignore this noise, so they are too narrow."
 )
+TOO_NARROW = "intervals are too narrow, because they ignore the noise of differential privacy"
+"""The caution of a result with intervals, if the method does not know the noise at the sites."""
 KNOWN_NOISE_NOTE = (
     "The sites have only moments with the noise of differential privacy, and treat the exact ones "
     "as unknown. So intervals and probabilities include this noise."

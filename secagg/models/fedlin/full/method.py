@@ -178,7 +178,7 @@ class FedLinFull(FullSettings):
 
     def begin(self, public: PublicFacts) -> State:
         d = self.layout(public).d
-        first = _FIRST_VARIANCE * self.sd_scale**2 * np.eye(d)
+        first = _FIRST_VARIANCE * self.prior_scale**2 * np.eye(d)
         nothing = np.zeros(d * (d + 1) // 2)
         return {"mu": np.zeros(d), "spread": nothing, "Sigma": triangle(first), "distance": None}
 
@@ -229,7 +229,7 @@ class FedLinFull(FullSettings):
         _check_rank(symmetric(total["precision"], d))
         Sigma, spread = symmetric(state["Sigma"], d), symmetric(state["spread"], d)
         fitted = EqualSites.of(total, state["mu"], spread, Sigma, used)
-        new = fitted.mode(Sigma, self.sd_scale)
+        new = fitted.mode(Sigma, self.prior_scale)
         unit = np.sqrt(np.diagonal(Sigma + fitted.C))
         distance = float(np.max(np.abs(new - Sigma) / np.outer(unit, unit)))
         arrived = distance < self.tolerance
@@ -258,7 +258,7 @@ class FedLinFull(FullSettings):
         """Draw what sites share; freedom: of the residual variance, 0 if it is known."""
         fitted = EqualSites.read(state)
         rng = np.random.default_rng([self.seed, 0])
-        target = Target(fitted, self.sd_scale, freedom)
+        target = Target(fitted, self.prior_scale, freedom)
         start = symmetric(state["Sigma"], len(state["mu"]))
         shared = SharedDraws.of(draw_covariances(target, start, self.draws, rng), fitted, rng)
         worst = float(np.nanmax(agreement_of_chains(shared).r_hat))

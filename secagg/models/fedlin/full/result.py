@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from secagg.contracts import PublicFacts, Result, State
-from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import MAX_R_HAT, chains_agree, number
+from secagg.models.fedlin.design import INTERCEPT
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.posterior import SharedDraws
+from secagg.models.fedlin.full.prior_influence import prior_facts
 from secagg.models.fedlin.full.settings import FullSettings
-from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
+from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, joint_test_notes, mean_rows
 from secagg.models.fedlin.result import joined, own_summary, summary
 from secagg.models.fedlin.shared_result import Shared, in_words
 
 _MIN_EFFECTIVE = 100  # effective sample size, for the ends of 95 % intervals
+_MIN_SHARE = 0.5  # of the points; below it, sites' designs differ much
 
 
 def full_result(method: FullSettings, state: State, public: PublicFacts) -> Result:
@@ -32,9 +35,13 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     found |= {"level": method.level, "hierarchy": "full", "rounds": state["round"]}
     found = joined(found, _converged(method, state))
     found["shared"] = in_words(rows, layout, state["centre"], scale) + correlations
+    found["prior"] = prior_facts(method, shared)
     fitted = EqualSites.read(state)
     found["tests"] = mean_rows(layout.terms, fitted.sites, fitted.mean, fitted.wide)
     if not method.needs_noise:
+        for row in found["shared"]:
+            if row["component"].startswith("mu[") and row["component"] != f"mu[{INTERCEPT}]":
+                row |= ratios(row, method.link.effect, "estimate")
         found |= {"family": method.family, "coefficient_unit": f"log {method.link.effect}"}
     elif method.variance == "pooled":
         known = method.noise_sd is not None
@@ -43,9 +50,12 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     if public.site_moments:
         found["tests"] = []
         found["notes"].append(
-            "There are no tests, and intervals are too narrow: they do not account for the noise "
-            "of differential privacy."
+            "There are no tests, because they would not account for the noise of differential "
+            "privacy."
         )
+    else:
+        found["notes"] += joint_test_notes(layout.terms, fitted.sites)
+        found["notes"] += disagreements(found["tests"], rows, method.level)
     arrays = {
         "draws_mu": shared.mu,
         "draws_covariance": shared.Sigma,
@@ -76,12 +86,37 @@ def _converged(method: FullSettings, state: State) -> dict[str, Any]:
         how = f"drawn at {method.points} points (effective sample size {effective:.0f})"
         points = {"points": {"many": method.points, "effective": effective}}
         if effective < _MIN_EFFECTIVE:
+            unequal = effective < _MIN_SHARE * method.points
+            why = ": the sites' designs differ much" if unequal else ""
             notes.append(
-                f"The effective sample size of {method.points} points is only {effective:.0f}: the "
-                "sites' designs differ much. Take more method.points."
+                f"The effective sample size of {method.points} points is only {effective:.0f}"
+                f"{why}, and should be at least {_MIN_EFFECTIVE}. Take more method.points."
             )
     told = {"distance": state["distance"], "largest_r_hat": r_hat, "shared_how": how}
     return {"converged": state["arrived"] and chains_agree(r_hat), **told, **points, "notes": notes}
+
+
+def disagreements(
+    tests: Sequence[dict[str, Any]], shared: Sequence[Shared], level: float
+) -> list[str]:
+    """Return a note on each mean whose interval holds 0 and whose test rejects 0, or conversely.
+
+    shared: rows of `mu`. The test rejects if p is below 1 - level.
+    """
+    p_values, notes = {row["name"]: row["p"] for row in tests}, []
+    for row in shared:
+        p = p_values.get(f"the mean of {row.term} is 0")
+        if row.kind != "mu" or p is None:
+            continue
+        holds = row.low <= 0 <= row.high
+        if holds == (p < 1 - level):
+            notes.append(
+                f"The interval of the mean of {row.term} {'holds' if holds else 'excludes'} 0, and "
+                f"its test has p = {p:.2g}. The interval depends on the prior of the standard "
+                "deviations between sites. The test does not, and takes the sites' designs for "
+                "equal. With few sites, call such a result undecided."
+            )
+    return notes
 
 
 def _shared_rows(
@@ -117,14 +152,24 @@ def _shared_rows(
     return rows, correlations
 
 
+def ratios(row: Mapping[str, Any], effect: str, estimate: str) -> dict[str, float]:
+    """Return odds or rate ratios for one unit, named as in the regressions' results."""
+    ends = {"ratio": row[estimate], "low": row["low"], "high": row["high"]}
+    return {f"{effect}_{name}": float(np.exp(value)) for name, value in ends.items()}
+
+
 def full_site_result(method: FullSettings, memory: State, public: PublicFacts) -> Result | None:
     """Return a site's own posterior, which only that site sees."""
     result = own_summary(method, memory, public)
     if result is None:
         return None
-    posterior: dict[str, Array] = memory["own"]["posterior"]
+    # the row has the mean with the smaller Monte Carlo error already, under the method's name
+    once = ("mean", "mcse_mean")
+    posterior = {k: v for k, v in memory["own"]["posterior"].items() if k not in once}
     for j, row in enumerate(result.summary["coefficients"]):
         row |= {name: number(values[j]) for name, values in posterior.items()}
         row |= {name: bool(row[name]) for name in ("included", "doubtful")}
+        if not method.needs_noise and row["term"] != INTERCEPT:
+            row |= ratios(row, method.link.effect, method.short)
     result.summary["level"] = method.level
     return result

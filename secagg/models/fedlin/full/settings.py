@@ -18,6 +18,7 @@ from secagg.models.fedlin.full.posterior import row_size
 MIN_SITES = 3
 """With two sites, a sum and one site's own numbers show the other's scatter about the mean."""
 _MIN_POINTS = 64
+_SD_SCALE, _SD_SCALE_OF_LOGS = 0.25, 0.5  # docs/adr/038-prior-between-sites.md says why
 _MAX_MESSAGE_VALUES = 2**22  # 32 MiB to each site
 
 
@@ -34,9 +35,11 @@ class FullSettings(FedLinModel):
     tolerance: float = 0.001
     """Rounds end if no entry of Sigma moves by more, relative to the estimates' variances between
     sites."""
-    sd_scale: float = 1.0
+    sd_scale: float | None = None
     """Scale of the half-t prior of each coefficient's standard deviation between sites, in the
-    units analysed. The prior has 2 degrees of freedom; correlations are uniform."""
+    units analysed. If it is not set: 0.25 standard deviations of a normal outcome, or 0.5 log odds
+    or log rates, for one standard deviation of the predictor. With `scale = "own"` it must be
+    set."""
     points: int = 0
     """Number of draws, at least 64, usually 1000 and at most 16 times `draws`, at which sites add
     their exact likelihoods. 0 takes all sites' designs for equal in the posterior, which reveals
@@ -54,6 +57,13 @@ class FullSettings(FedLinModel):
     def needs_noise(self) -> bool:
         """The residual variance of a normal outcome is estimated before the rounds."""
         return self.family == "gaussian"
+
+    @property
+    def prior_scale(self) -> float:
+        """A, the scale of the half-t priors."""
+        if self.sd_scale is not None:
+            return self.sd_scale
+        return _SD_SCALE if self.link.linear else _SD_SCALE_OF_LOGS
 
     @property
     def link(self) -> Family:
@@ -79,7 +89,11 @@ class FullSettings(FedLinModel):
     def check_full(self, public: PublicFacts) -> None:
         """Raise `JobError` for a setting that is out of range, or too few sites."""
         check_numbers(self, {"rounds": 2, "tolerance": 0, "draws": 100, "points": 0, "seed": 0})
-        if not 1e-6 <= self.sd_scale <= 1e6:
+        if self.sd_scale is None and self.scale == "own":
+            what = 'is not set, and with scale = "own" its unit is that of the columns'
+            advice = "Set it to a usual standard deviation of a coefficient between sites."
+            raise JobError("method.sd_scale", what, advice)
+        if not 1e-6 <= self.prior_scale <= 1e6:
             raise JobError("method.sd_scale", "must be from 1e-6 to 1e6")
         if not 0 < self.level < 1:
             raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")

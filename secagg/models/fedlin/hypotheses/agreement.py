@@ -30,7 +30,7 @@ import numpy as np
 from secagg.contracts import Field, Kind, PublicFacts, Spec, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models.fedlin.base import FedLinModel
-from secagg.models.fedlin.hypotheses.f_tests import Row, agreement_rows, mean_rows
+from secagg.models.fedlin.hypotheses.f_tests import Row, agreement_rows, joint_test_notes, mean_rows
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
@@ -135,11 +135,14 @@ class TestsOfSites(FedLinModel):
         return (agreement_stage(self.layout(public).d, public.max_rows, own=True),)
 
     def tested(self, state: State, public: PublicFacts) -> dict[str, Any]:
-        """Return the rows "tests" of the result; none if they are not asked for."""
+        """Return the rows "tests" of the result, and notes; none if they are not asked for."""
         if not self.tests:
-            return {}
+            return {"notes": []}
         terms, total = self.layout(public).terms, state["agreement"]
         noise = float(state["noise"] * state["scale"][0] ** 2)
         known = self.noise_sd is not None
         rows = agreement_rows(terms, total, noise, known=known) + own_mean_rows(terms, total)
-        return {"tests": rows}
+        return {
+            "tests": rows,
+            "notes": joint_test_notes(terms, round(float(total["determined"][0]))),
+        }

@@ -30,13 +30,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2, f
+from scipy.stats import chi2, f, ncf
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.design import INTERCEPT
 from secagg.models.numerics.natural_gaussian import symmetric
 
 Row = dict[str, Any]
+_MIN_FREEDOM = 2  # of Hotelling's test: with 1, means of 2 sds are found in 14 % of cases
+_FAR, _LEVEL, _USEFUL_POWER = 2.0, 0.05, 0.8
 
 
 def agreement_rows(
@@ -70,7 +72,7 @@ def mean_rows(terms: Sequence[str], K: int, mean: Array, wide: Array) -> list[Ro
     covariance = wide / K
     slopes = [j for j, term in enumerate(terms) if term != INTERCEPT]
     rows, q = [], len(slopes)
-    if K > q > 1:
+    if q > 1 and K - q >= _MIN_FREEDOM:
         m = mean[slopes]
         squared = float(m @ np.linalg.solve(covariance[np.ix_(slopes, slopes)], m))
         statistic = squared * (K - q) / (K - 1)
@@ -79,6 +81,30 @@ def mean_rows(terms: Sequence[str], K: int, mean: Array, wide: Array) -> list[Ro
         statistic = float(mean[j] ** 2 / covariance[j, j])
         rows.append(_row(f"the mean of {terms[j]} is 0", statistic, 1, K - 1))
     return rows
+
+
+def joint_test_notes(terms: Sequence[str], K: int) -> list[str]:
+    """Return a note if Hotelling's test that all means are 0 has little power, or is left out.
+
+    If the vector of means is `_FAR` standard deviations of the sites' estimates from 0 (Mahalanobis
+    distance delta), the statistic is noncentral F with noncentrality K delta^2.
+    """
+    q = sum(term != INTERCEPT for term in terms)
+    if q < 2:
+        return []
+    if K - q < _MIN_FREEDOM:
+        return [
+            f"There is no joint test that all means of slopes are 0: with {K} sites and {q} slopes "
+            "it would almost never reject. Test them one by one, or choose fewer predictors."
+        ]
+    power = float(ncf.sf(f.isf(_LEVEL, q, K - q), q, K - q, K * _FAR**2))
+    if power >= _USEFUL_POWER:
+        return []
+    return [
+        f"With {K} sites, the joint test that all {q} means of slopes are 0 has little power: if "
+        f"they are two standard deviations of the sites' estimates from 0, it rejects in "
+        f"{100 * power:.0f} % of cases, at level 0.05."
+    ]
 
 
 def _row(name: str, squares: float, df: float, freedom: float) -> Row:
