@@ -12,7 +12,7 @@ from support.runs.reports import Page, copied, job, page_of, tables, written
 from secagg.cli.output.fedlin import show_sites
 from secagg.evidence.claims.limitations import unprotected
 from secagg.evidence.claims.privacy import PrivacyClaims
-from secagg.evidence.numbers import significant
+from secagg.evidence.numbers import NONE, significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     differ_in_words,
@@ -100,6 +100,32 @@ def test_sites_that_may_contradict_each_other_are_named() -> None:
     assert page.index(text) < page.index('id="result"') < page.rindex(text)
     x |= {"sd": 0.4}
     assert differ_in_words(result.summary) == ""
+
+
+def test_sites_that_differ_by_a_test_are_named_first() -> None:
+    """Only terms whose p, times the number of terms, is below 0.05."""
+    facts, result = copied(run_of("fedlin_full"))
+    p = {"sites agree on x": 4e-9, "sites agree on z": 0.03}
+    for row in result.summary["tests"]:
+        row["p"] = p.get(row["name"], row["p"])
+    text = differ_in_words(result.summary)
+    assert " x " in text and " z" not in text and "0.0001" in text
+    page = render(facts, result)
+    assert page.index(text.replace("<", "&lt;")) < page.index('id="result"')
+    for row in result.summary["tests"]:
+        row["p"] = 0.5
+    assert differ_in_words(result.summary) == ""
+
+
+def test_ratios_of_other_families_are_shown_with_their_intervals() -> None:
+    rows = [
+        {"name": "mean of x over sites", "estimate": 0.5, "low": 0.1, "high": 0.9,
+         "odds_ratio": 1.6487, "odds_low": 1.105, "odds_high": 2.4596},
+        {"name": "sd of x between sites", "estimate": 0.4, "low": 0.1, "high": 0.9},
+    ]  # fmt: skip
+    head, (mean, sd) = shared_table({"shared": rows, "level": 0.95})
+    assert head[3].startswith("odds ratio") and len(head) == len(mean) == len(sd) == 5
+    assert mean[3:] == ["1.65", "1.1 to 2.46"] and sd[3] == sd[4] == NONE
 
 
 def test_tables_agree_with_the_summary() -> None:

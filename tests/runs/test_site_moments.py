@@ -16,12 +16,14 @@ from secagg.contracts.noise import SITE_MOMENTS, Adjacency
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, PolicyRefusal
 from secagg.evidence.claims.ledgers import LedgerClaims
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.sparse_bayes.normal_graph import NOT_DETERMINED
 from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.composition import Cap
+from secagg.reports.summary import banners
 from secagg.runs import budgets
 from secagg.runs.checks.site_check import check_sites
 from secagg.runs.plan import plan
@@ -157,6 +159,20 @@ def test_of_rounds_that_cost_nothing_the_ledger_has_the_first(tmp_path: Path) ->
             entry["stage"] for entry in entries(data, party) if entry["stage"] != SITE_MOMENTS
         ]
         assert stages == ["cohort", "records", "consensus"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("method", "narrow"), [(METHODS[2], False), (METHODS[3], False),
+                                                (METHODS[4], True)])  # fmt: skip
+def test_intervals_that_ignore_the_noise_are_a_caution_of_the_result(
+    tmp_path: Path, method: dict[str, Any], narrow: bool
+) -> None:
+    """The first line of report and terminal; `fedavg` has none, `fedlin_hm2` knows the noise."""
+    found = run(folder_with(tmp_path), privacy=once(), method=method)
+    assert ("caution" in found.result.summary) == narrow
+    titles = [banner.title for banner in banners(found.facts, found.result.summary,
+                                                 PrivacyClaims.of(found.facts))]  # fmt: skip
+    assert ("Read the result with caution" in titles) == narrow
 
 
 def test_results_differ_in_the_method_only_not_in_the_noise(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     noise = float(state["noise"] * scale[0] ** 2)
     rows, correlations = _shared_rows(method, shared, noise, layout.terms)
     found |= {"level": method.level, "hierarchy": "full", "rounds": state["round"]}
-    found = joined(found, _converged(method, state))
+    found = joined(found, convergence_facts(method, state))
     found["shared"] = in_words(rows, layout, state["centre"], scale) + correlations
     found["prior"] = prior_facts(method, shared)
     fitted = EqualSites.read(state)
@@ -41,7 +41,7 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     if not method.needs_noise:
         for row in found["shared"]:
             if row["component"].startswith("mu[") and row["component"] != f"mu[{INTERCEPT}]":
-                row |= ratios(row, method.link.effect, "estimate")
+                row.update(ratios(row, method.link.effect, "estimate"))
         found |= {"family": method.family, "coefficient_unit": f"log {method.link.effect}"}
     elif method.variance == "pooled":
         known = method.noise_sd is not None
@@ -67,7 +67,7 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     return Result(found, arrays)
 
 
-def _converged(method: FullSettings, state: State) -> dict[str, Any]:
+def convergence_facts(method: FullSettings, state: State) -> dict[str, Any]:
     """Return whether rounds and chains converged, how the posterior was computed, and notes."""
     notes, effective, r_hat = list[str](), state.get("effective"), state["r_hat"]
     if not state["arrived"]:
@@ -170,6 +170,6 @@ def full_site_result(method: FullSettings, memory: State, public: PublicFacts) -
         row |= {name: number(values[j]) for name, values in posterior.items()}
         row |= {name: bool(row[name]) for name in ("included", "doubtful")}
         if not method.needs_noise and row["term"] != INTERCEPT:
-            row |= ratios(row, method.link.effect, method.short)
+            row.update(ratios(row, method.link.effect, method.short))
     result.summary["level"] = method.level
     return result

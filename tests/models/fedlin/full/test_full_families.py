@@ -198,9 +198,16 @@ def test_results_are_in_the_columns_own_units_and_converge(family: str) -> None:
     assert set(models) == {"full", "common"} and models["full"] < models["common"]
     every = pd.concat(data.values())["y"]
     assert models["full"] < every.std()
+    effect = "odds" if family == "binomial" else "rate"
+    parts = zip(("ratio", "low", "high"), ("estimate", "low", "high"), strict=True)
+    for name, key in parts:
+        assert row[f"{effect}_{name}"] == pytest.approx(np.exp(row[key]), rel=1e-12)
+    assert f"{effect}_ratio" not in shared["mu[intercept]"]
     for each in own.values():
         rows = {row["term"]: row for row in each.summary["coefficients"]}
         assert rows["x"]["low"] < rows["x"]["full"] < rows["x"]["high"]
+        assert rows["x"][f"{effect}_ratio"] == pytest.approx(np.exp(rows["x"]["full"]), rel=1e-12)
+        assert "mean" not in rows["x"]
         assert abs(rows["intercept"]["full"] - intercept) < 6
     names = [row["name"] for row in summary["tests"]]
     assert names == ["the mean of x is 0"]

@@ -10,6 +10,9 @@ from support.fedlin.written_out import bounds, continuous, fedlin_job, linear_ta
 
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
+from secagg.models.fedlin.full.method import FedLinFull
+from secagg.models.fedlin.full.result import convergence_facts, disagreements
+from secagg.models.fedlin.shared_result import Shared
 from secagg.sessions.planned_job import plan_job
 
 FULL = {"name": "fedlin_full", "draws": 100}
@@ -28,8 +31,10 @@ def one_coefficient() -> tuple[dict[str, pd.DataFrame], np.ndarray, np.ndarray]:
     return tables, np.array(b), np.array(C)
 
 
-def quadrature(b: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the quantiles 0.05, 0.5, 0.95 of mu, of the sd between sites, and each theta_k's mean.
+def quadrature(
+    b: np.ndarray, C: np.ndarray, scale: float = SCALE, at: tuple[float, ...] = (0.05, 0.5, 0.95)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return quantiles of mu, of the sd between sites, and each theta_k's mean.
 
     On a grid of the sd; given it, mu is normal, and the half-t density is written out.
     """
@@ -38,9 +43,9 @@ def quadrature(b: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     P = np.sum(1 / V, axis=1)
     m = np.sum(b / V, axis=1) / P
     log = -(np.log(V).sum(axis=1) + np.log(P) + np.sum(b**2 / V, axis=1) - P * m**2) / 2
-    weights = np.exp(log - log.max()) * (1 + (sd / SCALE) ** 2 / 2) ** -1.5
+    weights = np.exp(log - log.max()) * (1 + (sd / scale) ** 2 / 2) ** -1.5
     weights /= weights.sum()
-    shares = np.array([0.05, 0.5, 0.95])
+    shares = np.array(at)
     of_sd = np.interp(shares, np.cumsum(weights), sd)
     mu = np.linspace(-10, 10, 8001)
     inside = np.cumsum(weights[::20]) / np.sum(weights[::20])
@@ -128,19 +133,77 @@ def test_results_name_components_tests_and_units() -> None:
 @pytest.mark.parametrize(
     "settings",
     [{"rounds": 1}, {"draws": 99}, {"points": 10}, {"level": 1.0}, {"sd_scale": 0.0},
-     {"points": 1601}, {"points": 10**7}, {"seed": -1}],
+     {"sd_scale": None, "scale": "own"}, {"points": 1601}, {"points": 10**7}, {"seed": -1}],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     tables = linear_tables((12, 15, 9), 2)
-    (key,) = settings
+    key = next(iter(settings))
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(fedlin_job({**FULL, **settings}, bounds(tables))), tables)
     assert refused.value.where == f"method.{key}"
 
 
+def test_the_default_prior_is_in_pooled_units_and_its_influence_is_that_of_other_runs() -> None:
+    """One predictor, four sites: quadrature has the widths with half and twice the scale.
+
+    The tolerance is five standard errors of a width's ratio on the same 1000 draws (0.03, from
+    repetitions with other seeds).
+    """
+    rng, tables = np.random.default_rng(8), {}
+    for k in range(4):
+        x = rng.standard_normal(30)
+        tables[f"s{k}"] = pd.DataFrame({"x": x, "y": (0.3 + 0.2 * k) * x + rng.standard_normal(30)})
+    method = {**FULL, "noise_sd": 1.0, "draws": 1000}
+    result, _ = simulated(method, {c: continuous(-9, 9) for c in ("x", "y")}, tables)
+    grams = {"x": tables, "mg": {k: t.assign(x=1000 * t["x"]) for k, t in tables.items()}}
+    other, _ = simulated(
+        method, {"x": continuous(-9000, 9000), "y": continuous(-9, 9)}, grams["mg"]
+    )
+    np.testing.assert_allclose(other.arrays["draws_mu"], result.arrays["draws_mu"], rtol=1e-5)
+    unit = result.summary["outcome_deviation"] / np.sqrt(
+        np.mean([np.var(table["x"]) for table in tables.values()])
+    )
+    centred = [(t["x"] - t["x"].mean(), t["y"] - t["y"].mean()) for t in tables.values()]
+    b = np.array([x @ y / (x @ x) for x, y in centred])
+    C = np.array([1 / (x @ x) for x, _ in centred])
+    widths = {}
+    for factor in (0.5, 1.0, 2.0):
+        (low, _, high), _, _ = quadrature(b, C, 0.25 * factor * unit, (0.025, 0.5, 0.975))
+        widths[factor] = high - low
+    prior = result.summary["prior"]
+    assert prior["sd_scale"] == 0.25
+    assert prior["half"] == pytest.approx(widths[0.5] / widths[1.0], abs=0.15)
+    assert prior["twice"] == pytest.approx(widths[2.0] / widths[1.0], abs=0.15)
+    assert prior["half"] < 1 < prior["twice"]
+
+
+def test_an_interval_and_a_test_that_contradict_each_other_have_a_note() -> None:
+    """Exactly then: of four means, two are judged alike by both."""
+    ends = {"a": (-1.0, 2.0), "b": (0.1, 2.0), "c": (-1.0, 2.0), "d": (0.1, 2.0)}
+    p = {"a": 0.01, "b": 0.2, "c": 0.2, "d": 0.01}
+    rows = [Shared("mu", term, 0, 0, low, high, 1) for term, (low, high) in ends.items()]
+    tests = [{"name": f"the mean of {term} is 0", "p": value} for term, value in p.items()]
+    notes = disagreements(tests, rows, 0.95)
+    assert [note.split("mean of ")[1][0] for note in notes] == ["a", "b"]
+    assert disagreements(tests, rows, 0.995)[0].startswith("The interval of the mean of b")
+    assert disagreements([], rows, 0.95) == []
+
+
+@pytest.mark.parametrize(("points", "effective", "told"), [
+    (64, 60.0, False), (64, 20.0, True), (1000, 99.0, True), (1000, 150.0, None),
+])  # fmt: skip
+def test_designs_are_said_to_differ_by_the_share_of_effective_points(
+    points: int, effective: float, told: bool | None
+) -> None:
+    state = {"effective": effective, "r_hat": 1.0, "arrived": True, "distance": 0.0}
+    notes = convergence_facts(FedLinFull(outcome="y", points=points), state)["notes"]
+    assert ["designs differ" in note for note in notes] == ([] if told is None else [told])
+
+
 def test_what_is_shown_are_quantiles_of_the_draws_at_the_level() -> None:
     tables = linear_tables((30, 25, 40, 20), 2)
-    method = {**FULL, "scale": "own", "intercept": "none", "noise_sd": 1.0, "level": 0.6}
+    method = {**FULL, "scale": "own", "intercept": "none", "noise_sd": 1.0, "level": 0.6,
+              "sd_scale": 0.5}  # fmt: skip
     result, _ = simulated(method, bounds(tables), tables)
     mu, Sigma = result.arrays["draws_mu"], result.arrays["draws_covariance"]
     sd = np.sqrt(np.diagonal(Sigma, axis1=1, axis2=2))

@@ -10,6 +10,7 @@ from support.fedlin.written_out import bounds, fedlin_job, linear_tables, simula
 
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job
+from secagg.models.fedlin.hypotheses.f_tests import joint_test_notes, mean_rows
 from secagg.sessions.planned_job import plan_job
 
 HM1, HM2 = {"name": "fedlin_hm1", "rounds": 3}, {"name": "fedlin_hm2", "rounds": 4, "draws": 100}
@@ -60,6 +61,8 @@ def test_tests_change_no_other_result_and_leave_out_undetermined_sites() -> None
     plain, own_plain = simulated(HM1, bounds(TABLES), TABLES)
     tested, own = simulated({**HM1, "tests": True}, bounds(TABLES), TABLES)
     rows = {row["name"]: row for row in tested.summary.pop("tests")}
+    joint, *notes = tested.summary.pop("notes")  # four sites: the joint test has little power
+    assert "joint test" in joint and notes == plain.summary.pop("notes")
     assert tested.summary == plain.summary
     assert {k: v.summary for k, v in own.items()} == {k: v.summary for k, v in own_plain.items()}
     assert rows["the mean of x0 is 0"]["df_error"] == 3
@@ -77,3 +80,26 @@ def test_jobs_whose_tests_are_not_valid_are_refused(method: dict[str, Any], wher
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(fedlin_job({**method, "tests": True}, bounds(tables))), tables)
     assert refused.value.where == where
+
+
+@pytest.mark.parametrize(("K", "q"), [(4, 2), (5, 2), (9, 6)])
+def test_the_power_that_a_note_states_is_that_of_simulated_tests(K: int, q: int) -> None:
+    """Means two standard deviations from 0; 4.5 standard errors of 3000 tests, and rounding."""
+    rng, sets, terms = np.random.default_rng([K, q]), 3000, tuple("abcdef"[:q])
+    mu = 2 * np.eye(q)[0]
+    rejected = 0
+    for _ in range(sets):
+        b = mu + rng.standard_normal((K, q))
+        rejected += mean_rows(terms, K, b.mean(axis=0), np.cov(b.T))[0]["p"] < 0.05
+    (note,) = joint_test_notes(("intercept", *terms), K)
+    (stated,) = [int(word) for word in note.split("rejects in ")[1].split() if word.isdigit()]
+    error = 4.5 * (0.25 / sets) ** 0.5 + 0.005
+    assert abs(rejected / sets - stated / 100) < error
+
+
+def test_a_joint_test_without_power_is_left_out_and_a_good_one_needs_no_note() -> None:
+    """With one degree of freedom, the critical value is 200."""
+    names = [row["name"] for row in mean_rows(("a", "b"), 3, np.ones(2), np.eye(2))]
+    assert names == ["the mean of a is 0", "the mean of b is 0"]
+    assert len(joint_test_notes(("a", "b"), 3)) == 1
+    assert joint_test_notes(("a", "b"), 6) == [] == joint_test_notes(("intercept", "a"), 3)
