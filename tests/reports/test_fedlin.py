@@ -125,7 +125,7 @@ def test_ratios_of_other_families_are_shown_with_their_intervals() -> None:
     ]  # fmt: skip
     head, (mean, sd) = shared_table({"shared": rows, "level": 0.95})
     assert head[3].startswith("odds ratio") and len(head) == len(mean) == len(sd) == 5
-    assert mean[3:] == ["1.65", "1.1 to 2.46"] and sd[3] == sd[4] == NONE
+    assert mean[3:] == ["1.65", "1.10 to 2.46"] and sd[3] == sd[4] == NONE
 
 
 def test_tables_agree_with_the_summary() -> None:
