@@ -2,6 +2,7 @@
 
     python -m benchmarks.fedlin.prior_scale run FILE [--seeds 100] [--sites 3 4 6 10]
     python -m benchmarks.fedlin.prior_scale table FILE
+    python -m benchmarks.fedlin.prior_scale exact
 
 The prior of each sd between sites is half-t with 2 degrees of freedom and scale A, in the units
 analysed: standard deviations of the outcome for one of the predictor. Cells are a number of sites,
@@ -20,6 +21,11 @@ scales are compared on the same draws; `ess` is the smallest effective sample si
 
 Coverage is that of 95 % intervals, +- its standard error over data sets. Widths are those of the
 intervals of a mean, divided by the width for a known Sigma, 2 x 1.96 root(T_jj / K): their medians.
+
+`exact` has no Monte Carlo error: one coefficient and equal designs with a standard error s at a
+site, by quadrature over tau, and over the law of the sites' scatter. Its widths are divided by that
+of the t interval, which has exactly the stated coverage there. "s to 1" is a prior whose scale
+comes from the data: flat below s, as 1 / tau up to about 1, and as tau^-3 beyond.
 """
 
 from __future__ import annotations
@@ -32,6 +38,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
+from scipy.stats import chi2
 from scipy.stats import t as student
 from statsmodels.regression.mixed_linear_model import MixedLM  # type: ignore[import-untyped]
 
@@ -46,7 +54,8 @@ from secagg.models.numerics.natural_gaussian import symmetric
 Array = NDArray[Any]
 SCALES, PROPOSAL, LEVEL = (0.1, 0.25, 0.5, 1.0), 0.5, 0.95
 D, ROUNDS, DRAWS = 2, 12, 100
-MU, X_COV, R = np.array([0.3, 0.0]), np.array([[1, 0.3], [0.3, 1]]), np.array([[1, 0.5], [0.5, 1]])
+MU, X_COV = np.array([0.3, 0.0]), np.array([[1, 0.3], [0.3, 1]])
+R: Array = np.array([[1, 0.5], [0.5, 1]])
 RECORDS, SPREADS, SITES = (20, 200), (0.0, 0.05, 0.3), (3, 4, 6, 10)
 QUANTITIES = ("mu", "theta", "sd")
 
@@ -151,13 +160,52 @@ def measure(sites: int, records: int, tau: float, seed: int) -> dict[str, Any]:
     errors = np.sqrt(np.diagonal(likelihood.wide) / sites)
     others = {"t": (likelihood.mean, errors)}
     try:
-        others["reml"] = reml(data)
+        mean, error = reml(data)
+        if np.all(np.isfinite(error)):
+            others["reml"] = mean, error
     except (np.linalg.LinAlgError, ValueError):  # its optimiser failed
-        found["mu reml"] = None
+        pass
     for name, (mean, error) in others.items():
         found[f"mu {name}"] = float(np.mean(np.abs(mean - MU) <= reach * error))
         found[f"width {name}"] = float(np.mean(2 * reach * error / data.known))
     return found
+
+
+def exact(K: int, error: float, tau: float) -> list[tuple[float, float]]:
+    """Return coverage, and mean width over that of the t interval, of each prior of tau."""
+    grid = np.geomspace(1e-4, 100, 600)
+    T, true = error**2 + grid**2, error**2 + tau**2
+    S = true * chi2.ppf((np.arange(200) + 0.5) / 200, K - 1)
+    log = np.log(grid) - (K - 1) / 2 * np.log(T) - S[:, None] / 2 / T
+    densities = [-1.5 * np.log1p(grid**2 / (NU * A**2)) for A in SCALES]
+    densities.append(-np.log(error**2 + grid**2) / 2 - np.log1p(grid**2 / NU))
+    found = []
+    for density in densities:
+        weights = np.exp(log + density - np.max(log + density, axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        low, high = np.zeros(len(S)), np.full(len(S), 1e3)
+        for _ in range(40):  # bisection
+            middle = (low + high) / 2
+            below = np.sum(weights * ndtr(middle[:, None] / np.sqrt(T / K)), axis=1)
+            low, high = (
+                np.where(below < (1 + LEVEL) / 2, middle, low),
+                np.where(below < (1 + LEVEL) / 2, high, middle),
+            )
+        reach = student.ppf((1 + LEVEL) / 2, K - 1) * np.mean(np.sqrt(S / (K - 1) / K))
+        covered = np.mean(2 * ndtr(high / np.sqrt(true / K)) - 1)
+        found.append((float(covered), float(np.mean(high) / reach)))
+    return found
+
+
+def print_exact() -> None:
+    """Print a row for each number of sites, standard error and tau."""
+    print("| sites | s | tau |" + "".join(f" A = {A:g} |" for A in SCALES) + " s to 1 |")
+    print("|--:" * (4 + len(SCALES)) + "|")
+    for K in SITES:
+        for error in (0.2, 0.05):
+            for tau in (0.0, 0.1, 0.3):
+                cells = [f"{held:.3f} ({width:.2f})" for held, width in exact(K, error, tau)]
+                print(f"| {K} | {error:g} | {tau:g} | {' | '.join(cells)} |")
 
 
 def run(file: Path, seeds: int, sites: list[int]) -> None:
@@ -187,7 +235,7 @@ def table(file: Path) -> None:
     for (K, n, tau), rows in sorted(groups.items()):
         cells = []
         for key in columns:
-            values = np.array([row[key] for row in rows if row.get(key) is not None])
+            values = np.array([row[key] for row in rows if key in row])
             if key.startswith("width"):
                 cells.append(f"{np.median(values):.2f}")
             else:
@@ -199,11 +247,16 @@ def table(file: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("what", choices=["run", "table", "exact"])
+    parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--sites", type=int, nargs="+", default=list(SITES))
     asked = parser.parse_args()
+    if asked.what == "exact":
+        print_exact()
+        return
+    if asked.file is None:
+        parser.error("FILE is missing")
     if asked.what == "run":
         run(asked.file, asked.seeds, asked.sites)
     table(asked.file)

@@ -6,13 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from support.fedlin.full_covariance import statistics
 from support.fedlin.written_out import bounds, continuous, fedlin_job, linear_tables, simulated
 
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
+from secagg.models.fedlin.full import method as full_method
 from secagg.models.fedlin.full.method import FedLinFull
 from secagg.models.fedlin.full.result import convergence_facts, disagreements
+from secagg.models.fedlin.full.site_sums import round_sums
 from secagg.models.fedlin.shared_result import Shared
+from secagg.models.numerics.natural_gaussian import symmetric
 from secagg.sessions.planned_job import plan_job
 
 FULL = {"name": "fedlin_full", "draws": 100}
@@ -143,6 +147,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     assert refused.value.where == f"method.{key}"
 
 
+@pytest.mark.oracle
 def test_the_default_prior_is_in_pooled_units_and_its_influence_is_that_of_other_runs() -> None:
     """One predictor, four sites: quadrature has the widths with half and twice the scale.
 
@@ -212,6 +217,88 @@ def test_what_is_shown_are_quantiles_of_the_draws_at_the_level() -> None:
     for row, values in zip(result.summary["shared"], drawn, strict=True):
         shown = [row["low"], row["estimate"], row["high"]]
         np.testing.assert_allclose(shown, np.quantile(values, [0.2, 0.5, 0.8]), rtol=1e-3)
+
+
+def test_sums_of_log_likelihoods_tell_differences_between_points_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = list[dict[str, np.ndarray]]()
+    monkeypatch.setattr(full_method, "within_range", lambda update: sent.append(update) or update)
+    tables = linear_tables((30, 25, 40), 2)
+    simulated({**FULL, "points": 64}, bounds(tables), tables)
+    levels = [update["level"] for update in sent if "level" in update]
+    assert len(levels) == 3
+    assert all(abs(v.mean()) < 1e-9 * np.abs(v).max() for v in levels)
+
+
+@pytest.mark.oracle
+def test_a_sites_intercept_varies_with_the_drawn_residual_variance() -> None:
+    """With centred predictors, its variance is E[sigma^2] / n.
+
+    Three sites of four records have six degrees of freedom, so E[r] is about 1.5. The relative
+    standard error of a variance of 2000 draws is 4 % here (kurtosis 6).
+    """
+    rng, tables = np.random.default_rng(2), {}
+    x = np.array([-1.5, -0.5, 0.5, 1.5])
+    for k in range(3):
+        tables[f"s{k}"] = pd.DataFrame({"x": x, "y": (1 + 0.1 * k) * x + rng.standard_normal(4)})
+    columns = {c: continuous(-9, 9) for c in ("x", "y")}
+    result, own = simulated({**FULL, "draws": 2000}, columns, tables)
+    ratio = result.arrays["draws_variance_ratio"].mean()
+    assert 1.3 < ratio < 1.7
+    variance = result.summary["noise_sd"] ** 2 * ratio / 4
+    for each in own.values():
+        assert each.summary["coefficients"][0]["sd"] ** 2 == pytest.approx(variance, rel=0.2)
+
+
+def test_rounds_end_by_the_largest_change_in_units_of_the_estimates_variances() -> None:
+    """Two rounds of the coordinator; Sigma may fall, and columns may have any unit."""
+    rng, scales = np.random.default_rng(5), np.array([1.0, 1000.0])
+    data = [(rng.standard_normal((20, 2)), rng.standard_normal(20)) for _ in range(5)]
+    found = []
+    for unit in (np.ones(2), scales):
+        method = FedLinFull(outcome="y", sd_scale=1.0, tolerance=1e-9)
+        Sigma, pairs = 0.5 * np.outer(unit, unit) * np.eye(2), np.triu_indices(2)
+        state = {"status": "fit", "round": 0, "mu": np.zeros(2), "spread": np.zeros(3),
+                 "Sigma": Sigma[pairs]}  # fmt: skip
+        sites = [statistics(X / unit, y, 1.0) for X, y in data]
+        each = [round_sums(site, np.zeros(2), np.zeros((2, 2)), Sigma) for site in sites]
+        total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
+        state = method.advance(state, total | {"used": np.array([5.0])}, 5)
+        moved = symmetric(state["Sigma"], 2) - Sigma
+        T = 5 * np.linalg.inv(symmetric(total["precision"], 2))
+        expected = np.max(np.abs(moved) / np.sqrt(np.outer(np.diagonal(T), np.diagonal(T))))
+        assert np.min(moved) == -np.max(np.abs(moved))  # the largest change is downwards
+        found.append((state["distance"], expected))
+    for distance, expected in found:
+        assert distance == pytest.approx(expected, rel=1e-9)
+
+
+def test_summaries_are_those_of_the_draws_and_of_the_sites() -> None:
+    """The noise's sd, moments on the unconstrained scale, and how many sites include a term."""
+    tables = linear_tables((30, 25, 40, 20), 2, spread=0.1, noise=1.0)
+    result, own = simulated({**FULL, "draws": 100, "level": 0.8}, bounds(tables), tables)
+    rows = {row["component"]: row for row in result.summary["shared"]}
+    variance = result.arrays["noise"] * result.arrays["draws_variance_ratio"]
+    unit = result.summary["outcome_deviation"]
+    row = rows["log sigma^2"]
+    shown = [row["low"], row["estimate"], row["high"]]
+    np.testing.assert_allclose(
+        shown, unit * np.quantile(variance, [0.1, 0.5, 0.9]) ** 0.5, rtol=1e-3
+    )
+    Sigma = result.arrays["draws_covariance"]
+    drawn = {"log sigma^2": np.log(variance), "log tau[x0]": np.log(Sigma[:, 0, 0]),
+             "mu[x1]": result.arrays["draws_mu"][:, 1]}  # fmt: skip
+    for name, values in drawn.items():
+        assert rows[name]["mean"] == pytest.approx(values.mean(), rel=1e-9)
+        assert rows[name]["sd"] == pytest.approx(values.std(ddof=1), rel=1e-9)
+    for term in ("x0", "x1"):
+        (across,) = [row for row in result.summary["across_sites"] if row["term"] == term]
+        mine = [r for each in own.values() for r in each.summary["coefficients"]
+                if r["term"] == term]  # fmt: skip
+        assert across["included"] == sum(row["included"] for row in mine)
+        means = [row["full"] for row in mine]
+        assert across["own_units"]["mean"] == pytest.approx(np.mean(means), rel=1e-6)
 
 
 def test_sites_whose_predictors_do_not_vary_do_not_count() -> None:
