@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 from support.runs.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
 
+from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.posterior import sampler_cells, show_posterior
 from secagg.contracts import Result
 from secagg.evidence.numbers import fixed
+from secagg.models.common.posterior_summary import UNKNOWN_CONVERGENCE
 from secagg.reports.names import shown_columns
 from secagg.reports.page import render
 from secagg.reports.posterior import (
@@ -214,8 +216,16 @@ class TestGraph:
         raw = job("sparse_markov", "plain", simulation={})
         raw["columns"]["<b>x"] = raw["columns"].pop("x")
         raw["method"] |= {"variables": ["<b>x", "y", "z"], "rounds": 8, "chains": 1}
-        page = page_of(written(raw, data))
+        run = written(raw, data)
+        page = page_of(run)
         assert "<b>x" not in page and "&lt;b&gt;x" in page
+        # with one chain, whether it has converged is unknown: a caution, and no R-hat
+        assert run.result.summary["converged"] is None
+        assert UNKNOWN_CONVERGENCE in page and "Do not use these estimates" not in page
+        (block,) = blocks(run.facts, run.result.summary)
+        out = io.StringIO()
+        show_analysis(Console(file=out, width=400), block, {}, {}, noised=False)
+        assert UNKNOWN_CONVERGENCE in out.getvalue()
 
 
 class TestDirectedGraph:

@@ -236,19 +236,19 @@ def test_a_sites_intercept_varies_with_the_drawn_residual_variance() -> None:
     """With centred predictors, its variance is E[sigma^2] / n.
 
     Three sites of four records have six degrees of freedom, so E[r] is about 1.5. The relative
-    standard error of a variance of 2000 draws is 4 % here (kurtosis 6).
+    standard error of a variance of 1000 draws is 6 % here (kurtosis 6).
     """
     rng, tables = np.random.default_rng(2), {}
     x = np.array([-1.5, -0.5, 0.5, 1.5])
     for k in range(3):
         tables[f"s{k}"] = pd.DataFrame({"x": x, "y": (1 + 0.1 * k) * x + rng.standard_normal(4)})
     columns = {c: continuous(-9, 9) for c in ("x", "y")}
-    result, own = simulated({**FULL, "draws": 2000}, columns, tables)
+    result, own = simulated({**FULL, "draws": 1000}, columns, tables)
     ratio = result.arrays["draws_variance_ratio"].mean()
     assert 1.3 < ratio < 1.7
     variance = result.summary["noise_sd"] ** 2 * ratio / 4
     for each in own.values():
-        assert each.summary["coefficients"][0]["sd"] ** 2 == pytest.approx(variance, rel=0.2)
+        assert each.summary["coefficients"][0]["sd"] ** 2 == pytest.approx(variance, rel=0.25)
 
 
 def test_rounds_end_by_the_largest_change_in_units_of_the_estimates_variances() -> None:
@@ -283,9 +283,8 @@ def test_summaries_are_those_of_the_draws_and_of_the_sites() -> None:
     unit = result.summary["outcome_deviation"]
     row = rows["log sigma^2"]
     shown = [row["low"], row["estimate"], row["high"]]
-    np.testing.assert_allclose(
-        shown, unit * np.quantile(variance, [0.1, 0.5, 0.9]) ** 0.5, rtol=1e-3
-    )
+    ends = unit * np.quantile(variance, [0.1, 0.5, 0.9]) ** 0.5
+    np.testing.assert_allclose(shown, ends, rtol=1e-2)
     Sigma = result.arrays["draws_covariance"]
     drawn = {"log sigma^2": np.log(variance), "log tau[x0]": np.log(Sigma[:, 0, 0]),
              "mu[x1]": result.arrays["draws_mu"][:, 1]}  # fmt: skip
