@@ -244,7 +244,8 @@ class FedLinHm2(Participation, TestsOfSites):
     ) -> tuple[Update, State]:
         """Send the change of q_k, and keep it until the share that is applied is known."""
         if now.stage == AGREEMENT:
-            return within_range(agreement_sums(site) | own_estimates(site)), memory
+            sites = now.sent["determined"]
+            return within_range(agreement_sums(site, sites) | own_estimates(site, sites)), memory
         own, q = self._told(memory, now)
         if now.stage == POINTS_STAGE:  # all sites take part
             sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))
@@ -339,8 +340,8 @@ class FedLinHm2(Participation, TestsOfSites):
         included = state["finished"]["included"].astype(int).tolist()
         for row, count in zip(found["across_sites"], included, strict=True):
             row["included"] = count
-        mean, cov = Natural.read(state).moments()
-        hierarchy = self.hierarchy
+        q, hierarchy = Natural.read(state), self.hierarchy
+        mean, cov = q.moments()
         components = hierarchy.components(layout.terms)
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
         found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
@@ -349,9 +350,7 @@ class FedLinHm2(Participation, TestsOfSites):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
             mixture, notes = None, list[str]()
             if self.points:
-                mixture, notes = importance_weighted(
-                    hierarchy, Natural.read(state), state["weighed"]
-                )
+                mixture, notes = importance_weighted(hierarchy, q, state["weighed"])
             if mixture is not None:
                 mean, cov = mixture.moments()
                 shared = importance_rows(shared, mixture, self.level)

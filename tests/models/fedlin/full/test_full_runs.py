@@ -260,11 +260,11 @@ def test_rounds_end_by_the_largest_change_in_units_of_the_estimates_variances() 
         method = FedLinFull(outcome="y", sd_scale=1.0, tolerance=1e-9)
         Sigma, pairs = 0.5 * np.outer(unit, unit) * np.eye(2), np.triu_indices(2)
         state = {"status": "fit", "round": 0, "mu": np.zeros(2), "spread": np.zeros(3),
-                 "Sigma": Sigma[pairs]}  # fmt: skip
+                 "Sigma": Sigma[pairs], "varying": 5}  # fmt: skip
         sites = [statistics(X / unit, y, 1.0) for X, y in data]
         each = [round_sums(site, np.zeros(2), np.zeros((2, 2)), Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
-        state = method.advance(state, total | {"used": np.array([5.0])}, 5)
+        state = method.advance(state, total, 5)
         moved = symmetric(state["Sigma"], 2) - Sigma
         T = 5 * np.linalg.inv(symmetric(total["precision"], 2))
         expected = np.max(np.abs(moved) / np.sqrt(np.outer(np.diagonal(T), np.diagonal(T))))
@@ -306,4 +306,4 @@ def test_sites_whose_predictors_do_not_vary_do_not_count() -> None:
         tables[site]["x0"] = 1.0
     with pytest.raises(UsageError) as few:
         simulated(FULL, bounds(tables), tables)
-    assert "only 2 sites" in few.value.what
+    assert "only 2 of the sites" in few.value.what
