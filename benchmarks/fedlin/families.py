@@ -78,7 +78,7 @@ class Data:
         count = {"type": "count", "high": most}
         columns["y"] = {"type": "binary"} if self.family == "binomial" else count
         method = {"name": "fedlin_full", "outcome": "y", "family": self.family, "draws": 500}
-        method |= {"intercept": "modelled", "scale": "own"}
+        method |= {"intercept": "modelled", "scale": "own", "sd_scale": 1.0}
         return {
             "title": "families",
             "sites": {"max_rows": 1000},
