@@ -2,6 +2,7 @@
 
     python -m benchmarks.fedlin.families run FILE [--seeds 100] [--cells ...]
     python -m benchmarks.fedlin.families table FILE
+    python -m benchmarks.fedlin.families scales FILE [--seeds 30] [--cells ...]
 
 Sites have an intercept and two slopes, theta_k ~ N(mu, Sigma) with mu = (-1, 0.8, 0), standard
 deviations (0.8, 0.6, 0.3) between sites and correlations 0.4, and standard normal predictors. Cells
@@ -12,7 +13,8 @@ many sites are separated. Jobs are as a user writes them (500 draws).
 `quasi`: the same with the sites' modes and curvatures instead of posterior moments (penalised
 quasi-likelihood). `error`: a site's |theta_hat - theta|; `common`: of the posterior mean of mu;
 `separate`: of each site's own regression with the prior N(0, 2.5^2) of each coefficient. Coverage
-is that of 95 % intervals. After +- are standard errors over data sets.
+is that of 95 % intervals. After +- are standard errors over data sets. `scales`: the mode only,
+with several scales of the prior and without a prior.
 """
 
 from __future__ import annotations
@@ -99,8 +101,10 @@ def quasi(records: Records, mu: Array, Sigma: Array) -> SufficientStatistics:
 Observe = Callable[[Records, Array, Array], SufficientStatistics]
 
 
-def mode(sites: list[Records], observe: Observe, rounds: int = 20) -> tuple[Array, Array]:
-    """Return mu and Sigma after the rounds."""
+def mode(
+    sites: list[Records], observe: Observe, scale: float | None = 1.0, rounds: int = 20
+) -> tuple[Array, Array]:
+    """Return mu and Sigma after the rounds; scale: of the prior, None without one."""
     mu: Array = np.zeros(D)
     spread: Array = np.zeros((D, D))
     Sigma: Array = 0.25 * np.eye(D)
@@ -108,7 +112,7 @@ def mode(sites: list[Records], observe: Observe, rounds: int = 20) -> tuple[Arra
         each = [round_sums(observe(site, mu, Sigma), mu, spread, Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
         likelihood = EqualSites.of(total, mu, spread, Sigma, len(sites))
-        mu, Sigma = likelihood.mean, likelihood.mode(Sigma, 1.0)
+        mu, Sigma = likelihood.mean, likelihood.mode(Sigma, scale)
         spread = np.asarray(np.linalg.inv(symmetric(total["precision"], D)))
     return mu, Sigma
 
@@ -144,6 +148,27 @@ def measure(cell: str, seed: int) -> dict[str, Any]:
         found[f"{how}_mu"] = (mu - MU).tolist()
         found[f"{how}_sd"] = (np.sqrt(np.diagonal(Sigma)) - SD).tolist()
     return found
+
+
+def run_scales(file: Path, cells: list[str], seeds: int) -> None:
+    """Run the modes that FILE lacks, and print the biases of the sds."""
+    done = {(row["cell"], row["seed"]) for row in stored_rows(file)}
+    scales = {"none": None, "0.5": 0.5, "1": 1.0}
+    for seed in range(seeds):
+        for cell in (cell for cell in cells if (cell, seed) not in done):
+            records, row = Data(cell, seed).records(), {"cell": cell, "seed": seed}
+            for name, scale in scales.items():
+                _, Sigma = mode(records, observation, scale)
+                row[name] = (np.sqrt(np.diagonal(Sigma)) - SD).tolist()
+            store_row(file, row)
+    print("| cell | sets | scale | bias of sd: intercept | x1 | x2 |\n|---|--:|--:|--:|--:|--:|")
+    for cell in cells:
+        for name in scales:
+            found = np.array([row[name] for row in stored_rows(file) if row["cell"] == cell])
+            errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+            biases = zip(found.mean(axis=0), errors, strict=True)
+            texts = " | ".join(f"{bias:.3f} ± {error:.3f}" for bias, error in biases)
+            print(f"| {cell} | {len(found)} | {name} | {texts} |")
 
 
 def run(file: Path, cells: list[str], seeds: int) -> None:
@@ -187,11 +212,14 @@ def table(file: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("what", choices=["run", "table", "scales"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
     asked = parser.parse_args()
+    if asked.what == "scales":
+        run_scales(asked.file, asked.cells, asked.seeds)
+        return
     if asked.what == "run":
         run(asked.file, asked.cells, asked.seeds)
     table(asked.file)

@@ -54,7 +54,7 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
             "privacy."
         )
     else:
-        found["notes"] += joint_test_notes(layout.terms, fitted.sites)
+        found["notes"] += joint_test_notes(layout.terms, fitted.sites, found["tests"])
         found["notes"] += disagreements(found["tests"], rows, method.level)
     arrays = {
         "draws_mu": shared.mu,

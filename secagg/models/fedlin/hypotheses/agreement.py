@@ -153,7 +153,5 @@ class TestsOfSites(FedLinModel):
         noise = float(state["noise"] * state["scale"][0] ** 2)
         known = self.noise_sd is not None
         rows = agreement_rows(terms, total, noise, known=known) + own_mean_rows(terms, total)
-        return {
-            "tests": rows,
-            "notes": joint_test_notes(terms, round(float(total["determined"][0]))),
-        }
+        K = round(float(total["determined"][0]))
+        return {"tests": rows, "notes": joint_test_notes(terms, K, rows)}

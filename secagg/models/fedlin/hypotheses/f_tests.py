@@ -37,6 +37,7 @@ from secagg.models.fedlin.design import INTERCEPT
 from secagg.models.numerics.natural_gaussian import symmetric
 
 Row = dict[str, Any]
+_JOINT = "all means of slopes are 0"
 _MIN_FREEDOM = 2  # of Hotelling's test: with 1, means of 2 sds are found in 14 % of cases
 _FAR, _LEVEL, _USEFUL_POWER = 2.0, 0.05, 0.8
 
@@ -76,15 +77,17 @@ def mean_rows(terms: Sequence[str], K: int, mean: Array, wide: Array) -> list[Ro
         m = mean[slopes]
         squared = float(m @ np.linalg.solve(covariance[np.ix_(slopes, slopes)], m))
         statistic = squared * (K - q) / (K - 1)
-        rows.append(_row("all means of slopes are 0", statistic, q, K - q))
+        rows.append(_row(_JOINT, statistic, q, K - q))
     for j in slopes:
         statistic = float(mean[j] ** 2 / covariance[j, j])
         rows.append(_row(f"the mean of {terms[j]} is 0", statistic, 1, K - 1))
     return rows
 
 
-def joint_test_notes(terms: Sequence[str], K: int) -> list[str]:
+def joint_test_notes(terms: Sequence[str], K: int, rows: Sequence[Row]) -> list[str]:
     """Return a note if Hotelling's test that all means are 0 has little power, or is left out.
+
+    rows: the tests; if this one rejects, its power is no question.
 
     If the vector of means is `_FAR` standard deviations of the sites' estimates from 0 (Mahalanobis
     distance delta), the statistic is noncentral F with noncentrality K delta^2.
@@ -97,6 +100,8 @@ def joint_test_notes(terms: Sequence[str], K: int) -> list[str]:
             f"There is no joint test that all means of slopes are 0: with {K} sites and {q} slopes "
             "it would almost never reject. Test them one by one, or choose fewer predictors."
         ]
+    if any(row["name"] == _JOINT and row["p"] < _LEVEL for row in rows):
+        return []
     power = float(ncf.sf(f.isf(_LEVEL, q, K - q), q, K - q, K * _FAR**2))
     if power >= _USEFUL_POWER:
         return []

@@ -118,7 +118,7 @@ def test_the_power_that_a_note_states_is_that_of_simulated_tests(K: int, q: int)
     for _ in range(sets):
         b = mu + rng.standard_normal((K, q))
         rejected += mean_rows(terms, K, b.mean(axis=0), np.cov(b.T))[0]["p"] < 0.05
-    (note,) = joint_test_notes(("intercept", *terms), K)
+    (note,) = joint_test_notes(("intercept", *terms), K, [])
     (stated,) = [int(word) for word in note.split("rejects in ")[1].split() if word.isdigit()]
     error = 4.5 * (0.25 / sets) ** 0.5 + 0.005
     assert abs(rejected / sets - stated / 100) < error
@@ -128,5 +128,11 @@ def test_a_joint_test_without_power_is_left_out_and_a_good_one_needs_no_note() -
     """With one degree of freedom, the critical value is 200."""
     names = [row["name"] for row in mean_rows(("a", "b"), 3, np.ones(2), np.eye(2))]
     assert names == ["the mean of a is 0", "the mean of b is 0"]
-    assert len(joint_test_notes(("a", "b"), 3)) == 1
-    assert joint_test_notes(("a", "b"), 6) == [] == joint_test_notes(("intercept", "a"), 3)
+    assert len(joint_test_notes(("a", "b"), 3, [])) == 1
+    assert joint_test_notes(("a", "b"), 6, []) == [] == joint_test_notes(("intercept", "a"), 3, [])
+    rejects, accepts = (
+        mean_rows(("a", "b"), 4, 50 * np.ones(2), np.eye(2)),
+        mean_rows(("a", "b"), 4, np.ones(2), np.eye(2)),
+    )
+    assert joint_test_notes(("a", "b"), 4, rejects) == []
+    assert len(joint_test_notes(("a", "b"), 4, accepts)) == 1
