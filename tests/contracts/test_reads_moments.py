@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.methods.all_methods import CASES, SITES, job, play, records
+from support.methods.all_methods import CASES, SITES, Asked, Played, job, play, records
 
 from secagg.contracts import MomentsOnly, PublicFacts, SingleRecords, SiteRecords, State, Update
 from secagg.core.arrays import Array
-from secagg.core.randomness import RandomBytes
+from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.linear import NotearsAdmm
@@ -24,8 +24,8 @@ from secagg.sessions.planned_job import Planned, plan_job
 MOST = 1e-7
 """By which a number may move, if it is above 1 relative to its size.
 
-Mixing itself rounds, and rounds of a method enlarge that: to 2e-9 in posteriors at 64 points. A
-method that reads single records moves by its records' size, which is more than 0.1.
+Mixing itself rounds, and rounds of a method enlarge that. A method that reads single records moves
+by its records' size, which is more than 0.1.
 """
 MOMENTS_ONLY: dict[str, list[dict[str, Any]]] = {
     "gradient": [{"family": "gaussian", "outcome": "y", "predictors": ["x", "z"]}],
@@ -119,13 +119,33 @@ def moved_by_mixing(plan: Planned) -> float:
     turned = [replace(each, values=mixed(each.values, rng)) for each in rows]
     assert min(np.abs(a.values - b.values).max() for a, b in zip(rows, turned, strict=True)) > 0.1
     before, after = play(plan, rows), play(plan, turned)
-    assert len(before.rounds) == len(after.rounds)
+    if len(before.rounds) != len(after.rounds):
+        return np.inf
     return max(
         float(np.max(np.abs(one[name] - two[name]) / np.maximum(np.abs(one[name]), 1), initial=0))
         for first, second in zip(before.rounds, after.rounds, strict=True)
-        for one, two in zip(first.updates, second.updates, strict=True)
+        for one, two in zip(
+            answers(before, first, first), answers(after, second, first), strict=True
+        )
         for name in one
     )
+
+
+def answers(played: Played, asked: Asked, draws_of: Asked) -> list[Update]:
+    """Return the contributions of a round; if the coordinator sent draws, those to other draws.
+
+    Long chains enlarge rounding of the sums without limit, so draws are not compared. Sites must
+    answer the same draws with the same numbers.
+    """
+    if "draws" not in asked.message:
+        return asked.updates
+    message, stage = asked.message | {"draws": draws_of.message["draws"]}, asked.stage.name
+    return [
+        played.method.contribute(
+            stage, row, message, memory, played.public, seeded_random(bytes(32))
+        )[0]
+        for row, memory in zip(played.rows, asked.memories, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("name", "settings"), variants(MOMENTS_ONLY))
