@@ -113,8 +113,8 @@ def disagreements(
             notes.append(
                 f"The interval of the mean of {row.term} {'holds' if holds else 'excludes'} 0, and "
                 f"its test has p = {p:.2g}. The interval depends on the prior of the standard "
-                "deviations between sites. The test does not, and takes the sites' designs for "
-                "equal. With few sites, call such a result undecided."
+                "deviations between sites. The test depends on it in the sites' weights only, and "
+                "is exact for equal designs. With few sites, call such a result undecided."
             )
     return notes
 
