@@ -26,7 +26,7 @@ from support.runs.reports import (
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import SafeConsole
 from secagg.reports import site_agreement
-from secagg.reports.fedlin import opposite_in_words
+from secagg.reports.fedlin import differ_in_words
 from secagg.reports.page import render
 from secagg.reports.regression import effect
 from secagg.reports.results import Block, blocks
@@ -97,7 +97,7 @@ class TestAnswer:
         if method == "fedlin_hm2":
             result.summary["across_sites"][-1] |= {"mean": 0.1, "sd": 9.0}
             (block,) = blocks(facts, result.summary)
-            differ = opposite_in_words(block.summary)
+            differ = differ_in_words(block.summary)
             assert differ and differ in on_terminal(block)
 
     def test_the_clearest_terms_stand_with_their_intervals(self) -> None:
