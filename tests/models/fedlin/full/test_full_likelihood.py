@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
-from scipy.stats import chi2, multivariate_normal, ttest_1samp
+from scipy.stats import chi2, invgamma, invwishart, multivariate_normal, ttest_1samp
 from scipy.stats import t as student
 from support.fedlin.full_covariance import at, converged, records, restricted, statistics
 
@@ -14,6 +14,7 @@ from secagg.errors import PeerError
 from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
+from secagg.models.fedlin.full.prior_influence import log_prior as scale_log_prior
 from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods, precision
 from secagg.models.fedlin.hypotheses.agreement import agreement_sums
 from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
@@ -110,6 +111,28 @@ def log_prior(Sigma: np.ndarray, scale: float) -> float:
     d, precision = len(Sigma), np.linalg.inv(Sigma)
     tails = (NU + d) / 2 * np.log(NU * np.diagonal(precision) + scale**-2.0)
     return float(-(NU + d - 1) / 2 * np.linalg.slogdet(Sigma)[1] - np.sum(tails))
+
+
+@pytest.mark.oracle
+def test_the_weights_of_another_scale_are_ratios_of_the_prior_integrated_over_a() -> None:
+    """By scipy's inverse Wishart and inverse gamma densities, on a grid of log a_1 and log a_2."""
+    log_a = np.linspace(-12, 14, 53)
+    a = np.exp(log_a)
+    Sigma = np.array([SIGMA[:2, :2], [[0.05, -0.02], [-0.02, 2.0]]])
+    exact = []
+    for scale in (0.3, 1.2):
+        each = invgamma(0.5, scale=scale**-2).pdf(a) * a  # of log a
+        density = [
+            sum(
+                u * v * invwishart(NU + 1, 2 * NU * np.diag([1 / x, 1 / y])).pdf(S)
+                for x, u in zip(a, each, strict=True)
+                for y, v in zip(a, each, strict=True)
+            )
+            for S in Sigma
+        ]
+        exact.append(np.log(density))
+    found = scale_log_prior(Sigma, 1.2) - scale_log_prior(Sigma, 0.3)
+    np.testing.assert_allclose(found, exact[1] - exact[0], rtol=1e-3)
 
 
 def test_rounds_end_at_the_mode_that_a_search_over_the_records_finds() -> None:
