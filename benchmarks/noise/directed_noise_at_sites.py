@@ -49,7 +49,7 @@ def fit(given: argparse.Namespace, seed: int) -> tuple[State, list[State], Spars
         "columns": {name: {"type": "continuous", "low": -4, "high": 4} for name in NAMES},
         "method": {
             "name": "sparse_directed", "errors": "gaussian", "ordered": not given.unordered,
-            "rounds": given.rounds, "level": 0.9,
+            "prior": "paper", "rounds": given.rounds, "level": 0.9,
         },
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 5},
