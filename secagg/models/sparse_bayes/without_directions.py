@@ -48,7 +48,8 @@ def in_one_cycle(arrows: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def agreed(*found: Posterior) -> NDArray[np.bool_]:
     """Return of which entries the chains agree in all of these quantities."""
     largest = np.max([np.nan_to_num(each.r_hat, nan=1.0) for each in found], axis=0)
-    return np.vectorize(chains_agree, otypes=[bool])(largest)
+    agree: NDArray[np.bool_] = np.vectorize(chains_agree, otypes=[bool])(largest)
+    return agree
 
 
 def pairs_without_directions(
