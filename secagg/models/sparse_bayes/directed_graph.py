@@ -25,6 +25,9 @@ and nearly Laplace. A graph with cycles is determined only up to exchanging rows
 strong cycles or few records R-hat may be large, and the PIPs cannot be used then. See
 docs/math/laplace-graph.md. Each site has its own constants mu.
 
+The result also says about which arrows the chains agree, and what the draws tell about pairs of
+columns without directions (`secagg.models.sparse_bayes.without_directions`).
+
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
     * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
