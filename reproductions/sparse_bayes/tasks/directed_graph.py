@@ -68,6 +68,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "variables": list(NAMES),
         "errors": "laplace",
         "ordered": False,
+        "prior": "paper",
         "fdr": FDR,
         **paper(settings),
     }
@@ -87,8 +88,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
 def paper(settings: Settings) -> dict[str, object]:
     """Return `sampler`'s settings without a step: directed graphs support only the paper's."""
     without_step = {name: value for name, value in sampler(settings).items() if name != "step"}
-    published = {"lambda_floor": 1e-4, "prior": "paper"}
-    return without_step | published | {"temperatures": COPIES, "path_steps": 0}
+    return without_step | {"lambda_floor": 1e-4, "temperatures": COPIES, "path_steps": 0}
 
 
 def score(edges: Iterable[tuple[str, str]]) -> dict[str, float]:
