@@ -195,6 +195,7 @@ class SparseDirected(DirectedPaths):
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return one family of coefficients: the entries of the graph."""
+        self.check_spike(self.prior)
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")

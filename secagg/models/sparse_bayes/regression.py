@@ -123,10 +123,7 @@ class SparseRegression(SparseLinear):
         return np.concatenate([outcome, chosen])
 
     def design(self, public: PublicFacts) -> Design:
-        default = type(self).__dataclass_fields__["spike_ratio"].default
-        if self.prior != "paper" and self.spike_ratio != default:
-            what = f"has no effect with prior = {self.prior!r}, whose spike has a fixed variance"
-            raise JobError("method.spike_ratio", what, 'Leave it out, or set prior = "paper".')
+        self.check_spike(self.prior)
         q = len(self.columns(public)) - 1
         return Design(np.array([0]), np.arange(1, q + 1)[None, :])
 

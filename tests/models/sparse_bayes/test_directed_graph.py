@@ -285,6 +285,13 @@ def test_a_site_moves_to_the_graph_that_was_chosen_unless_it_has_no_likelihood()
         np.testing.assert_allclose(memory["theta"], expected, atol=1e-9)
 
 
+def test_a_ratio_of_spike_and_slab_is_of_the_papers_prior_only() -> None:
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, spike_ratio=0.5).stages(public_of(2))
+    assert refused.value.where == "method.spike_ratio"
+    assert replace(SMALL, spike_ratio=0.5, prior="paper").stages(public_of(2))
+
+
 @pytest.mark.parametrize("copies", [0, 65])
 def test_there_are_one_to_64_copies_and_one_under_noise_at_the_site(copies: int) -> None:
     with pytest.raises(JobError) as refused:
