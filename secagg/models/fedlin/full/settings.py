@@ -16,7 +16,7 @@ from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
 _MIN_POINTS = 64
-_SD_SCALE, _SD_SCALE_OF_LOGS = 0.25, 0.5  # docs/adr/038-prior-between-sites.md says why
+_SD_SCALE, _SD_SCALE_OF_LOGS = 0.25, 0.5  # docs/adr/039-prior-between-sites.md says why
 _MAX_MESSAGE_VALUES = 2**22  # 32 MiB to each site
 
 
