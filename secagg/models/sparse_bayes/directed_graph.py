@@ -253,12 +253,12 @@ class SparseDirected(DirectedPaths):
         targets, sources = self.entries(len(names))
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
-        edges, agree = discoveries(pip, self.fdr), agreed(*posteriors.values())[0]
+        edges, agree = discoveries(pip, self.fdr), agreed(self.chains, *posteriors.values())
         arrows: list[dict[str, Any]] = []
         for i in np.argsort(-pip, kind="stable"):
             found = coefficient(posteriors["theta"], posteriors["inclusion"], (0, int(i)))
             ends = {"from": names[sources[i]], "to": names[targets[i]], "edge": bool(edges[i])}
-            said = {"undecided": undecided(ends["edge"], [found]), "chains_agree": bool(agree[i])}
+            said = {"undecided": undecided(ends["edge"], [found]), "chains_agree": agree[i]}
             arrows.append({**ends, **said, **found})
         labels = [f"{names[h]!r} -> {names[j]!r}" for j, h in zip(targets, sources, strict=True)]
         summary = {

@@ -45,11 +45,13 @@ def in_one_cycle(arrows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return both
 
 
-def agreed(*found: Posterior) -> NDArray[np.bool_]:
-    """Return of which entries the chains agree in all of these quantities."""
-    largest = np.max([np.nan_to_num(each.r_hat, nan=1.0) for each in found], axis=0)
-    agree: NDArray[np.bool_] = np.vectorize(chains_agree, otypes=[bool])(largest)
-    return agree
+def agreed(chains: int, *found: Posterior) -> list[bool | None]:
+    """Return of which entries the chains agree in all of these quantities; None with one chain.
+
+    An entry that no chain moves has no R-hat, and its chains agree.
+    """
+    largest = np.max([np.nan_to_num(each.r_hat, nan=1.0) for each in found], axis=0).ravel()
+    return [None if chains == 1 else chains_agree(value) for value in largest.tolist()]
 
 
 def pairs_without_directions(
@@ -67,7 +69,7 @@ def pairs_without_directions(
     partial = summarise(partial_correlations(graphs, unit_variances(graphs)), level)
     cyclic = in_one_cycle(chance > _LIKELY)[..., first, second]
     together = summarise(cyclic.astype(np.float64), level)
-    agree = agreed(connected, partial)
+    agree = agreed(theta.shape[1], connected, partial)
     return [
         {
             "between": [names[first[i]], names[second[i]]],
@@ -81,7 +83,7 @@ def pairs_without_directions(
             "ess_bulk": number(partial.ess_bulk[i]),
             "in_one_cycle": number(together.mean[i]),
             "in_one_cycle_r_hat": number(together.r_hat[i]),
-            "chains_agree": bool(agree[i]),
+            "chains_agree": agree[i],
         }
         for i in np.argsort(-connected.mean, kind="stable").tolist()
     ]
@@ -89,7 +91,7 @@ def pairs_without_directions(
 
 def note_on_directions(arrows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> str:
     """Return of what the chains agree, and of what not; "" if they agree on all arrows."""
-    unclear = [row for row in arrows if not row["chains_agree"]]
+    unclear = [row for row in arrows if row["chains_agree"] is False]
     if not unclear:
         return ""
     listed = ", ".join(f"{row['from']!r} -> {row['to']!r}" for row in unclear[:_MOST_LISTED])

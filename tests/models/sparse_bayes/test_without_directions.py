@@ -71,6 +71,13 @@ def test_chains_that_differ_in_a_pair_do_not_agree_about_it() -> None:
     assert "'a' - 'b'" not in summary["notes"][-1].split("Without directions")[1]
 
 
+def test_one_chain_does_not_say_whether_chains_agree() -> None:
+    summary = result_of([{("a", "b"): 0.6}]).summary
+    assert {row["chains_agree"] for row in summary["arrows"]} == {None}
+    assert {pair["chains_agree"] for pair in summary["pairs_without_directions"]} == {None}
+    assert not any("Without directions" in note for note in summary["notes"])
+
+
 def test_chains_that_agree_need_no_note() -> None:
     around = {("a", "b"): 0.5, ("b", "c"): 0.5, ("c", "a"): -0.3}
     summary = result_of([around, around]).summary
