@@ -37,6 +37,7 @@ _MAX_TRIALS: Final = 20  # of one line search: the last is at most 2^-20 as long
 _MAX_HISTORY: Final = 20  # pairs; more hardly help (Nocedal and Wright 2006, section 7.2)
 _MAX_HISTORY_NUMBERS: Final = 2**23  # 64 MiB on disk and in memory
 _LONGEST_MOVE: Final = 1.0  # of a parameter, in one step
+NO_STEP: Final = "no step lowers the objective"
 _MIN_CURVATURE: Final = 1e-12  # cosine between a pair's differences
 
 
@@ -86,7 +87,7 @@ def _lbfgs(state: State, value: float, gradient: Array) -> State:
         point = state["best"] + length * state["direction"]
         return {**state, "trial": trial, "length": length, "point": point}
     if not len(state["moves"]):
-        return {**state, "ended": "no step lowers the objective", "point": state["best"]}
+        return {**state, "ended": NO_STEP, "point": state["best"]}
     state = {**state, "moves": state["moves"][:0], "turns": state["turns"][:0]}
     return _searching(state, state["gradient"])
 

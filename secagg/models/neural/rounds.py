@@ -58,8 +58,9 @@ from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
 
 TRAIN = "train"
+CONVERGED, OUT_OF_ROUNDS = "converged", "out of rounds"
 PARAMETER_LIMIT = "parameter limit reached"
-"""Status of a training without noise that ended at `MAX_SMOOTH_PARAMETER`."""
+"""How a training without noise ended; at the last, at `MAX_SMOOTH_PARAMETER`."""
 FRACTION_BITS = 40
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
@@ -304,14 +305,14 @@ class NetworkRounds:
             raise DataError("training", "diverges", "Use a smaller learning_rate.")
         if converged:
             return training | {
-                "ended": "converged",
+                "ended": CONVERGED,
                 "optimiser": {**after, "best": before["point"]},
             }
         if size > MAX_SMOOTH_PARAMETER:  # sites do not accept such a point
             best = after["best"] if optimiser == "lbfgs" else before["point"]
             return training | {"ended": PARAMETER_LIMIT, "optimiser": {**after, "best": best}}
         if after["ended"] or done == self.rounds:
-            return training | {"ended": after["ended"] or "out of rounds"}
+            return training | {"ended": after["ended"] or OUT_OF_ROUNDS}
         return training
 
     def _advance_noised(self, training: State, total: Update, penalty: Penalty) -> State:

@@ -60,6 +60,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.neural.local_fit import fit_privately, local_training
+from secagg.models.neural.ngm.convergence import with_convergence, with_gain
 from secagg.models.neural.ngm.distillation import (
     OVER_SAMPLES,
     fitted_model,
@@ -275,10 +276,11 @@ class FedNgm(NgmSettings):
         penalty = self._penalty(network, state["facts"], noised=state["noised"])
         penalty = with_public_term(penalty, network, state, self.public_weight)
         records = state["records"] or (self.samples * sites if "alone" in state else None)
-        after = self.advance_training(
-            training, total, penalty, None if state["noised"] else records
-        )
-        return state | {"training": after}
+        if state["noised"]:
+            return state | {"training": self.advance_training(training, total, penalty)}
+        records = records or float(total["weight"][0]) * state["max_rows"]
+        after = self.advance_training(training, total, penalty, records)
+        return state | {"training": with_gain(after, records, self.least_gain)}
 
     def _after_graph(self, state: State, layout: NgmLayout, total: Update) -> State:
         """Choose the edges, the inputs and the units, and begin training."""
@@ -309,9 +311,10 @@ class FedNgm(NgmSettings):
             **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
+        summary = with_convergence(summary, training, self.least_gain, "method.rounds")
         if "curved" in state["facts"]:
             summary["linear_inputs"] = linear_inputs(layout, state["facts"])
-            summary["notes"] = [INPUTS_NOTE, *summary["notes"]]
+            summary["notes"] = [*summary["notes"], INPUTS_NOTE]
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)
