@@ -54,7 +54,7 @@ from secagg.models.neural.gradients import gradient_sum, loss_sum
 from secagg.models.neural.layers.smoothness import MAX_SMOOTH_PARAMETER
 from secagg.models.neural.learner import Learner
 from secagg.models.neural.local_training import LocalOptimiser, trained
-from secagg.models.neural.optimisers import Optimiser, advance, begin
+from secagg.models.neural.optimisers import Optimiser, Scaling, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
 
 TRAIN = "train"
@@ -269,10 +269,12 @@ class NetworkRounds:
         total: Update,
         penalty: Penalty = no_penalty,
         records: float | None = None,
+        scaling: Scaling | None = None,
     ) -> State:
         """Return the state after a round, with `ended` set at the last.
 
         records: their number, for the penalty; None if the sites' weights say it
+        scaling: as for `secagg.models.neural.optimisers.advance`
         """
         if training["noised"]:
             return self._advance_noised(training, total, penalty)
@@ -285,7 +287,7 @@ class NetworkRounds:
         gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
         loss = float(total["loss"][0]) / weight
         optimiser, rate = self.optimiser_and_rate(noised=False)
-        after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
+        after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum, scaling)
         largest = float(np.max(np.abs(gradient), initial=0.0))
         flat = largest <= self.tolerance and optimiser == "lbfgs"
         # A small slope at a trial point counts only if the value is as small as the best so far.

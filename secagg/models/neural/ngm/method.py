@@ -61,6 +61,7 @@ from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.ngm.convergence import with_convergence, with_gain
+from secagg.models.neural.ngm.curvature import Curvature
 from secagg.models.neural.ngm.distillation import (
     OVER_SAMPLES,
     fitted_model,
@@ -86,6 +87,7 @@ from secagg.models.neural.ngm.public_term import with_public_term
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.ngm.standardisation import checked_units
+from secagg.models.neural.optimisers import Scaling
 from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
 from secagg.models.neural.torch_import import require_torch
 
@@ -279,7 +281,8 @@ class FedNgm(NgmSettings):
         if state["noised"]:
             return state | {"training": self.advance_training(training, total, penalty)}
         records = records or float(total["weight"][0]) * state["max_rows"]
-        after = self.advance_training(training, total, penalty, records)
+        scaling = self._scaling(network, records)
+        after = self.advance_training(training, total, penalty, records, scaling)
         return state | {"training": with_gain(after, records, self.least_gain)}
 
     def _after_graph(self, state: State, layout: NgmLayout, total: Update) -> State:
@@ -347,6 +350,14 @@ class FedNgm(NgmSettings):
         named = (facts[name].tobytes() for name in ("graph", "centre", "scale", "curved")
                  if name in facts)  # fmt: skip
         return masked_network(layout, self.hidden, *named)
+
+    def _scaling(self, network: Network, records: float) -> Scaling | None:
+        """Return how L-BFGS scales its steps; None as it does by itself."""
+        if not isinstance(network, MaskedNetwork):
+            return None
+        penalties = self.hidden_penalty(noised=False), self.linear_penalty
+        curvature = Curvature(network, *penalties, records)
+        return curvature.solve if curvature.usable else None
 
     def _penalty(self, network: Network, facts: State, *, noised: bool = False) -> Penalty:
         if isinstance(network, SharedNetwork):

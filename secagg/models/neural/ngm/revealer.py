@@ -33,8 +33,8 @@ samples. In the paper, each site sends its revealer to the coordinator, which dr
 here nothing of it leaves the site.
 
 How the paper's training is changed (docs/math/measured-methods.md has the figures):
-    * Steps are proximal (`secagg.models.neural.ngm.proximal`). Gradient steps never make a path
-      norm exactly 0, and the graphs are worse.
+    * Steps are proximal (`secagg.models.neural.ngm.revealing.proximal`). Gradient steps never make a
+      path norm exactly 0, and the graphs are worse.
     * The loss of a level is a cross-entropy, and residual variances are estimated. This is safe
       only because self paths vanish: a column that is copied has the residual variance 0.
     * One hidden layer is the default. With two, paths share more weights, and graphs are worse.
@@ -106,7 +106,7 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.path_norms import path_norms
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.pooled_graph import MOMENTS, PooledRecords
-from secagg.models.neural.ngm.proximal import proximal_step
+from secagg.models.neural.ngm.revealing.proximal import proximal_step
 from secagg.models.neural.ngm.revealing.settings import NgrSettings
 from secagg.models.neural.ngm.revealing.strengths import (
     FoundGraph,
