@@ -12,7 +12,7 @@ keeps steps short where the first term is small. With exact E it would be the ex
 records; here it is that over independent standard normal inputs, because inputs are standardised.
 So no further sum is needed. What (1) lacks, L-BFGS learns from its steps.
 
-On simulated records this halves the rounds (docs/math/measured-methods.md).
+In simulations this halves the rounds (docs/math/measured-methods.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from secagg.models.neural.ngm.record_losses import MIN_VARIANCE
 MAX_PARAMETERS: Final = 300
 """Of one column's network; (1) needs the square of this number."""
 _DRAWN: Final = 500
-_MU: Final = 0.1
+_MU: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)

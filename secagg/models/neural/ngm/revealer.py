@@ -33,8 +33,8 @@ samples. In the paper, each site sends its revealer to the coordinator, which dr
 here nothing of it leaves the site.
 
 How the paper's training is changed (docs/math/measured-methods.md has the figures):
-    * Steps are proximal (`secagg.models.neural.ngm.revealing.proximal`). Gradient steps never make a
-      path norm exactly 0, and the graphs are worse.
+    * Steps are proximal (`secagg.models.neural.ngm.revealing.proximal`). Gradient steps never make
+      a path norm exactly 0, and the graphs are worse.
     * The loss of a level is a cross-entropy, and residual variances are estimated. This is safe
       only because self paths vanish: a column that is copied has the residual variance 0.
     * One hidden layer is the default. With two, paths share more weights, and graphs are worse.
@@ -343,7 +343,7 @@ class FedNgr(NgrSettings):
         return FedNgm(
             variables=self.variables, inputs=self.reads, standardise=self.standardise,
             learn_from=self.learn_from, samples=self.samples, seed=self.seed,
-            rounds=FedNgm.rounds if self.refit_rounds is None else self.refit_rounds,
+            rounds=self.refit_rounds,
             penalty=WEAK_PENALTY if self.refit_penalty is None else self.refit_penalty,
         )  # fmt: skip
 

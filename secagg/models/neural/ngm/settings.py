@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
@@ -19,13 +19,15 @@ from secagg.models.neural.site_graphs import Recovery
 _MAX_UNITS = 10_000
 PENALTY_LIMIT: Final = 1e9
 """Of penalties and weights: more records than any study has. Far larger ones would overflow."""
-WEAK_PENALTY, STRONG_PENALTY = 5.0, 20.0
+WEAK_PENALTY, STRONG_PENALTY = 1.0, 20.0
 """Defaults of `penalty`. Under the weak one, the bias is small against the sampling error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NgmSettings(NetworkRounds):
     """What a job may set."""
+
+    lbfgs_rounds: ClassVar[int] = 1000
 
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
