@@ -115,8 +115,8 @@ class NetworkRounds:
     """What sites contribute in a round: the gradient over their records (`"fedsgd"`), or the change
     of the parameters after epochs of their own (`"fedavg"`)."""
     rounds: int | None = None
-    """Largest number of rounds. If it is not set, 200; 1000 for `fedngm` with `"lbfgs"`, which needed
-    244 to 749 on 900 to 3000 records of 6 to 12 columns."""
+    """Largest number of rounds. If it is not set, 200; 1000 for `fedngm` with `"lbfgs"`, which
+    needed 240 to 750 on 900 to 3000 records of 6 to 12 columns."""
     optimiser: Optimiser | None = None
     """The coordinator's optimiser: `"lbfgs"` (default of `"fedsgd"`), `"adam"` (with noise, the
     default), or `"sgd"` (default of `"fedavg"`; with rate 1, it is federated averaging)."""

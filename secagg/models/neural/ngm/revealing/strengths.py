@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from secagg.core.arrays import Array
 from secagg.models.neural.ngm.layout import NgmLayout
@@ -40,7 +40,7 @@ def found_graph(
     gamma, threshold = _sparsity(settings, records), settings.threshold
     if threshold is None:  # (2)
         alpha = min(settings.false_edges / len(layout.pairs[0]), 1.0)
-        threshold = max(float(norm.isf(alpha / 2)) / math.sqrt(records) - gamma, 0.0)
+        threshold = max(-float(ndtri(alpha / 2)) / math.sqrt(records) - gamma, 0.0)
     graph = (strength > threshold) & ~np.eye(layout.d, dtype=np.bool_)
     return FoundGraph(graph, strength, gamma, threshold)
 
