@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -69,6 +69,12 @@ def show_query(answer: Mapping[str, Any]) -> None:
                 sampler = ("", "") if i else _sampler(row)
                 table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
         out.print(table)
+    out.print(_below(answer, levels), markup=False)
+
+
+def _below(answer: Mapping[str, Any], levels: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the errors mean. levels: the rows of columns with levels"""
+    interval = answer["interval"]
     text = (
         "Interval: the sampling error, as if other records of the same kind had been drawn. It "
         "takes the graph as given."
@@ -87,7 +93,7 @@ def show_query(answer: Mapping[str, Any]) -> None:
         )
     else:
         text += " No draws were needed: all neighbours are given."
-    out.print(text, markup=False)
+    return text
 
 
 def _given(answer: Mapping[str, Any]) -> str:

@@ -59,6 +59,7 @@ from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
+from secagg.models.neural.graph_votes import missing_edges_note, vote_level
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.ngm.convergence import with_convergence, with_gain
 from secagg.models.neural.ngm.curvature import Curvature
@@ -318,6 +319,10 @@ class FedNgm(NgmSettings):
         if "curved" in state["facts"]:
             summary["linear_inputs"] = linear_inputs(layout, state["facts"])
             summary["notes"] = [*summary["notes"], INPUTS_NOTE]
+        if self.edges == "pooled" and self.recovery != "graphical_lasso":
+            alpha = vote_level(len(layout.pairs[0]), 1, 1, self.false_edges)
+            note = missing_edges_note(alpha, counted.records)
+            summary["notes"] = [*summary["notes"], note]
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)

@@ -92,6 +92,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
+from secagg.models.neural.graph_votes import missing_edges_note
 from secagg.models.neural.ngm.convergence import with_convergence
 from secagg.models.neural.ngm.distillation import (
     OVER_SAMPLES,
@@ -111,6 +112,7 @@ from secagg.models.neural.ngm.revealing.settings import NgrSettings
 from secagg.models.neural.ngm.revealing.strengths import (
     FoundGraph,
     found_graph,
+    level,
     penalised_paths,
 )
 from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
@@ -298,6 +300,9 @@ class FedNgr(NgrSettings):
             "status": "finished",  # all rounds are always run
         }
         summary = marked_shrunk(summary, "path norms", ASK_THE_REFIT)
+        if self.sparsity is None and self.threshold is None:
+            note = missing_edges_note(level(self, layout), state["records"])
+            summary["notes"] = [*summary["notes"], note]
         arrays = {**network.blocks.split(theta), **state["units"], "path_norms": found.strength}
         arrays["graph"] = found.graph.astype(np.uint8)
         if self.refit:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from secagg.core.arrays import Array
+from secagg.models.neural.graph_votes import vote_level
 from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.ngm.path_norms import edge_strengths, path_norms
 from secagg.models.neural.ngm.revealing.settings import NgrSettings
@@ -39,10 +40,15 @@ def found_graph(
     strength = edge_strengths(layout, deviations(layout, centre)[:, None] * norms)
     gamma, threshold = _sparsity(settings, records), settings.threshold
     if threshold is None:  # (2)
-        alpha = min(settings.false_edges / len(layout.pairs[0]), 1.0)
+        alpha = level(settings, layout)
         threshold = max(-float(ndtri(alpha / 2)) / math.sqrt(records) - gamma, 0.0)
     graph = (strength > threshold) & ~np.eye(layout.d, dtype=np.bool_)
     return FoundGraph(graph, strength, gamma, threshold)
+
+
+def level(settings: NgrSettings, layout: NgmLayout) -> float:
+    """Return the probability at which each pair is tested."""
+    return vote_level(len(layout.pairs[0]), 1, 1, settings.false_edges)
 
 
 def penalised_paths(
