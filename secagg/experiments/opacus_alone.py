@@ -80,7 +80,7 @@ def _result(
     training = state.get("training", state)
     ended = {
         **training, "optimiser": {**training["optimiser"], "best": theta},
-        "rounds": method.rounds, "ended": "finished",
+        "rounds": method.most_rounds(noised=True), "ended": "finished",
     }  # fmt: skip
     state = {**state, "training": ended} if "training" in state else ended
     return method.result(state, public, RecordCount(records, 0.0))

@@ -41,7 +41,7 @@ def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     included = any("included" in row for row in rows)
     head = ["term", "mean of estimates", "sd of estimates"]
     head += ["mean, own units", "sd, own units"] if own else []
-    head += ["sites that include it"] if included else []
+    head += ["sites whose interval excludes 0"] if included else []
     cells_of_rows = []
     for row in rows:
         cells = [row["term"], _short(row["mean"]), _short(row["sd"])]

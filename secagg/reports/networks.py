@@ -89,6 +89,7 @@ def of_network(block: Block, facts: Mapping[str, Any]) -> dict[str, Any]:
     drawn = {name: found for name, found in levels.items() if found}
     return {
         "graph": _graph(block, facts) if "edges" in summary else None,
+        "linear_inputs": [f"{a} – {b}" for a, b in summary.get("linear_inputs", ())],
         "derivatives": derivatives_table(summary),
         "losses": losses_table(losses) if losses else [],
         "loss_picture": _loss_picture(losses),

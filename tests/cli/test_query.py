@@ -71,7 +71,7 @@ def test_a_missing_interval_of_a_rare_level_is_explained(tmp_path: Path) -> None
 
 def test_an_exact_answer_says_so(folder: Path) -> None:
     out = call(folder, "--given", "g=2", "--of", "x")
-    assert "exact" in out and "MCSE:" not in out
+    assert "No draws were needed" in out and "MCSE:" not in out
 
 
 def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,10 +84,19 @@ def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -
         "chains_agree": False,
     }
     levels = [{"level": "1", "probability": 0.5, "error": 0.2}]
-    answer = {"title": "t", "given": {}, "clipped": [], "run": {"notes": []}}
+    answer = {"title": "t", "given": {}, "clipped": [], "run": {"converged": True, "notes": []}}
     answer |= {"interval": {"level": 0.95, "unavailable": "of noise"}}
     show_query(answer | {"columns": [row | {"levels": levels}]})
     assert "! the chains for a disagree" in capsys.readouterr().out
+
+
+def test_a_run_that_did_not_converge_is_not_relied_on(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"title": "t", "given": {}, "clipped": [], "columns": []}
+    answer |= {"interval": {"level": 0.95, "unavailable": "of noise"}}
+    for converged in (True, False):
+        show_query(answer | {"run": {"converged": converged, "notes": ["It ended."]}})
+        out = capsys.readouterr().out
+        assert ("do not rely" in out) == (not converged) and out.count("It ended.") == 1
 
 
 def test_the_most_probable_record(folder: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_remaining_change_is_named() -> None:
 def test_sites_that_include_a_predictor_are_counted() -> None:
     summary = run_of("fedlin_hm2").result.summary
     head, rows = sites_table(summary)
-    assert head[-1] == "sites that include it"
+    assert head[-1] == "sites whose interval excludes 0"
     assert rows[0][-1] == f"{summary['across_sites'][0]['included']} of 3"
     _, rows = sites_table({**summary, "sites": 5})  # two of them without records
     assert rows[0][-1].endswith(" of 3")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
 from secagg.cli.output.tables import Table
-from secagg.cli.output.terminal import Paragraph
+from secagg.cli.output.terminal import Paragraph, show_mistrust
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
 from secagg.evidence.numbers import counted, fixed, significant
@@ -57,13 +57,6 @@ def show_analysis(
                 out.print(_numbers_table(block, noised=noised))
     if not mark and block.notes:
         show_notes(out, name, block.notes)
-
-
-def show_mistrust(out: Console, name: str, reasons: Sequence[str]) -> None:
-    """Print that nobody should rely on a result, and why."""
-    out.print(f"[bold red]! {escape(name)}: do not rely on this result[/]")
-    for note in reasons:
-        out.print(Paragraph(f"[red]- {escape(note)}[/]", indent=2))
 
 
 def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:

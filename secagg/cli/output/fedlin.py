@@ -38,7 +38,8 @@ def show_sites(out: Console, block: Block) -> None:
         out.print(escape(of_estimates))
     if differ := differ_in_words(analysis):
         out.print(escape(differ), style="yellow")
-    out.print(_table("root mean squared errors of predictions", *errors_table(block)))
+    errors = f"root mean squared errors of predictions, in the unit of {outcome}"
+    out.print(_table(errors, *errors_table(block)))
     if of_errors:
         out.print(escape(of_errors))
 

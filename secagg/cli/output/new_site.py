@@ -8,10 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from secagg.cli.output.analyses import show_mistrust, show_notes
+from secagg.cli.output.analyses import show_notes
 from secagg.cli.output.posterior import DIGITS, add_sampler_columns, in_parentheses, sampler_cells
 from secagg.cli.output.tables import Table
-from secagg.cli.output.terminal import show_warnings, standard_error, standard_output
+from secagg.cli.output.terminal import (
+    show_mistrust,
+    show_warnings,
+    standard_error,
+    standard_output,
+)
 from secagg.evidence.numbers import counted, interval, percent, share, significant
 from secagg.reports.names import shown_result
 from secagg.reports.posterior import mean_and_interval

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 
 from secagg.cli.output.tables import Table
-from secagg.cli.output.terminal import show_warnings, standard_output
+from secagg.cli.output.terminal import show_mistrust, show_warnings, standard_output
 from secagg.evidence.numbers import by_error, fixed, percent, significant
 from secagg.evidence.numbers import interval as written_interval
 from secagg.models.neural.ngm.fitted.replicates import MIN_LEVEL_RECORDS
@@ -22,7 +22,11 @@ def show_query(answer: Mapping[str, Any]) -> None:
     clipped = [
         f"{name} is outside its bounds and was set to the bound" for name in answer["clipped"]
     ]
-    notes = [(note, False) for note in [*answer["run"]["notes"], *clipped]]
+    notes = list(answer["run"]["notes"])
+    if not answer["run"]["converged"]:
+        show_mistrust(out, "the run", notes)
+        notes = []
+    notes = [(note, False) for note in [*notes, *clipped]]
     if "values" in answer:
         show_warnings(out, notes)
         out.print(_most_probable(answer))
@@ -65,6 +69,12 @@ def show_query(answer: Mapping[str, Any]) -> None:
                 sampler = ("", "") if i else _sampler(row)
                 table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
         out.print(table)
+    out.print(_below(answer, levels), markup=False)
+
+
+def _below(answer: Mapping[str, Any], levels: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the errors mean. levels: the rows of columns with levels"""
+    interval = answer["interval"]
     text = (
         "Interval: the sampling error, as if other records of the same kind had been drawn. It "
         "takes the graph as given."
@@ -78,10 +88,12 @@ def show_query(answer: Mapping[str, Any]) -> None:
         text = f"There are no intervals for the sampling error: {interval['unavailable']}."
     if any(not row["exact"] for row in answer["columns"]):
         text += (
-            " MCSE: Monte Carlo standard error of the draws. A value without one needed no draws, "
-            "because all neighbours of its column are given."
+            " MCSE: Monte Carlo standard error of the draws. A value without MCSE, R-hat "
+            "and ESS needed no draws, because all neighbours of its column are given."
         )
-    out.print(text, markup=False)
+    else:
+        text += " No draws were needed: all neighbours are given."
+    return text
 
 
 def _given(answer: Mapping[str, Any]) -> str:
@@ -104,7 +116,7 @@ def _error(error: float) -> str:
 
 def _sampler(row: Mapping[str, Any]) -> tuple[str, str]:
     if row["exact"]:
-        return "", "exact"
+        return "", ""
     return fixed(row["r_hat"], 3), significant(row["ess"], 2)
 
 

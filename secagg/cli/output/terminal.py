@@ -149,3 +149,10 @@ def show_disclosure(
     if attacks := disclosure.get("attacks"):
         shown = ", ".join(attacks)
         out.print(f"attacks that carry this out (secagg audit JOB --attack NAME): {shown}")
+
+
+def show_mistrust(out: Console, name: str, reasons: Sequence[str]) -> None:
+    """Print that nobody should rely on a result, and why."""
+    out.print(f"[bold red]! {escape(name)}: do not rely on this result[/]")
+    for note in reasons:
+        out.print(Paragraph(f"[red]- {escape(note)}[/]", indent=2))

@@ -12,11 +12,13 @@ from secagg.errors import JobError, UsageError
 _MIN_HALF_WIDTH = 1e-20  # in the column's own units: products of a few of these do not underflow
 
 
-def check_numbers(settings: object, minimums: Mapping[str, float]) -> None:
-    """Raise `JobError` for a setting that is below its minimum or not finite."""
+def check_numbers(
+    settings: object, minimums: Mapping[str, float], *, below: float = np.inf
+) -> None:
+    """Raise `JobError` for a setting below its minimum, not finite, or not below a limit."""
     for name, low in minimums.items():
         try:
-            require_number(name, getattr(settings, name), low=low)
+            require_number(name, getattr(settings, name), low=low, below=below)
         except UsageError as error:
             raise JobError(f"method.{name}", error.what) from None
 

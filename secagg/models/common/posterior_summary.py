@@ -15,12 +15,11 @@ draws and its Monte Carlo errors are 0. With one chain every r_hat is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
@@ -67,7 +66,7 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
     low, high = np.quantile(draws, tails, axis=(0, 1))
 
     def computed(statistic: str, **options: Any) -> Array:
-        function = getattr(array_stats, statistic)  # the library has no types
+        function = _of_arviz(statistic)
         with np.errstate(invalid="ignore"):  # draws that are all equal: 0 / 0
             return np.asarray(function(draws, chain_axis=1, draw_axis=0, **options))
 
@@ -90,6 +89,13 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
     )
 
 
+def _of_arviz(statistic: str) -> Callable[..., Any]:
+    from arviz_stats.base.array import array_stats  # noqa: PLC0415  # it takes long to import
+
+    function: Callable[..., Any] = getattr(array_stats, statistic)  # the library has no types
+    return function
+
+
 def chains_agree(r_hat: float | None) -> bool | None:
     """Return whether chains agree; None (unknown) if R-hat is undefined, as with one chain."""
     return None if r_hat is None else r_hat <= MAX_R_HAT
@@ -97,8 +103,7 @@ def chains_agree(r_hat: float | None) -> bool | None:
 
 def median(draws: Array) -> tuple[Array, Array]:
     """Return the medians of draws (draws, chains, ...), and their Monte Carlo errors."""
-    function = getattr(array_stats, "mcse")  # noqa: B009  # the library has no types
-    error = function(draws, method="quantile", prob=0.5, chain_axis=1, draw_axis=0)
+    error = _of_arviz("mcse")(draws, method="quantile", prob=0.5, chain_axis=1, draw_axis=0)
     return np.median(draws, axis=(0, 1)), np.where(np.ptp(draws, axis=(0, 1)) > 0, error, 0.0)
 
 

@@ -164,12 +164,17 @@ class _Reader:
         """Return the edges, shape (rows, names)."""
         found = np.zeros((len(self.rows), len(self.names)), dtype=np.bool_)
         for cause, effect in edges:
-            if cause == effect:
-                what = f"{cause!r} is cause and effect of one edge"
-                raise JobError(f"method.{key}", what, "Name two columns.")
+            columns = self._positions(effect, key, self.names)
             rows = self._positions(cause, key, self.rows)
-            found[np.ix_(rows, self._positions(effect, key, self.names))] = True
+            if cause == effect or self._columns(cause) & self._columns(effect):
+                what = f"{cause!r} and {effect!r} are one column"
+                raise JobError(f"method.{key}", what, "Name two columns.")
+            found[np.ix_(rows, columns)] = True
         return found
+
+    def _columns(self, name: str) -> set[str]:
+        """Return the column that a name is, or that it is a level of; none of a further cause."""
+        return {v.column for v in self.public.variables if name in (v.name, v.column)}
 
     def has(self, name: str) -> bool:
         """Return whether a declared column is in the graph."""

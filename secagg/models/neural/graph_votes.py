@@ -23,15 +23,18 @@ nothing hides a single record (`secagg.models.neural.site_graphs`).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri
 
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.checks import require_number
 
 Graph = NDArray[np.bool_]
+_POWER = 0.8
 
 
 def pack(graph: Graph) -> Array:
@@ -51,6 +54,16 @@ def vote_level(pairs: int, sites: int, votes: int, false_edges: float) -> float:
     require_number("false_edges", false_edges, low=float(np.finfo(np.float64).tiny))
     share = min(false_edges / pairs, 1.0)
     return min(float(betaincinv(votes, sites - votes + 1, share)), 0.5)
+
+
+def missing_edges_note(alpha: float, records: float) -> str:
+    """Return a note on which linear dependences tests at the level alpha may miss."""
+    weakest = (ndtri(1 - alpha / 2) + ndtri(_POWER)) / math.sqrt(records)
+    return (
+        f"Weak dependences have no edge: with {records:,.0f} records, a linear dependence (of two "
+        f"columns given all others) is found in four of five cases if it is {weakest:.2f} standard "
+        "deviations for one of the other column, or more."
+    )
 
 
 def merge(votes: Array, needed: int) -> Graph:

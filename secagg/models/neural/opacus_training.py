@@ -66,13 +66,14 @@ def train_with_opacus(
 
     module, parameters = _losses(learner, learner.initial(rounds.seed))
     draws = torch.Generator().manual_seed(seed)
+    steps = rounds.most_rounds(noised=True)
     batch = math.ceil(len(values) / max(1, round(1 / rounds.sampling_rate)))
     data = DataLoader(TensorDataset(torch.tensor(values)), batch, generator=draws)
     with _quiet():
         engine = PrivacyEngine(accountant="prv")
         noise = get_noise_multiplier(
             target_epsilon=epsilon, target_delta=delta, sample_rate=1 / len(data),
-            steps=rounds.rounds, accountant="prv",
+            steps=steps, accountant="prv",
         )  # fmt: skip
         private, optimiser, samples = engine.make_private(
             module=module, optimizer=_optimiser(rounds, parameters), data_loader=data,
@@ -80,7 +81,7 @@ def train_with_opacus(
             noise_generator=draws,
         )  # fmt: skip
         first, summed = rounds.first_averaged, np.zeros(learner.blocks.size)
-        for done, records in zip(range(1, rounds.rounds + 1), _endless(samples), strict=False):
+        for done, records in zip(range(1, steps + 1), _endless(samples), strict=False):
             optimiser.zero_grad()
             if len(records):
                 private(records).mean().backward()
@@ -91,7 +92,7 @@ def train_with_opacus(
             _add(parameters, penalty(_vector(parameters), float(len(values)))[1])
             optimiser.original_optimizer.step()
             summed += _vector(parameters) if done >= first else 0.0
-        return summed / (rounds.rounds - first + 1), float(engine.get_epsilon(delta))
+        return summed / (steps - first + 1), float(engine.get_epsilon(delta))
 
 
 def _losses(learner: Learner, start: Array) -> tuple[nn.Module, list[nn.Parameter]]:

@@ -20,6 +20,8 @@ No step changes a parameter by more than 1: values far away may be beyond the bo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -27,6 +29,8 @@ import numpy as np
 from secagg.contracts import State
 from secagg.core.arrays import Array
 
+Scaling = Callable[[Array, Array], Array]
+"""From parameters and a vector to the product of an inverse Hessian there and the vector."""
 Optimiser = Literal["lbfgs", "adam", "sgd"]
 
 _BETA_1, _BETA_2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
@@ -37,6 +41,7 @@ _MAX_TRIALS: Final = 20  # of one line search: the last is at most 2^-20 as long
 _MAX_HISTORY: Final = 20  # pairs; more hardly help (Nocedal and Wright 2006, section 7.2)
 _MAX_HISTORY_NUMBERS: Final = 2**23  # 64 MiB on disk and in memory
 _LONGEST_MOVE: Final = 1.0  # of a parameter, in one step
+NO_STEP: Final = "no step lowers the objective"
 _MIN_CURVATURE: Final = 1e-12  # cosine between a pair's differences
 
 
@@ -53,15 +58,22 @@ def begin(optimiser: Optimiser, start: Array) -> State:
 
 
 def advance(
-    optimiser: Optimiser, state: State, value: float, gradient: Array, rate: float, momentum: float
+    optimiser: Optimiser,
+    state: State,
+    value: float,
+    gradient: Array,
+    rate: float,
+    momentum: float,
+    scaling: Scaling | None = None,
 ) -> State:
     """Return the state after a round.
 
     value, gradient: of the objective at the state's point; "sgd" and "adam" do not use the value
     rate: step size of "sgd" and "adam"; momentum: of "sgd", at least 0 and below 1
+    scaling: by the first inverse Hessian of "lbfgs"; None for a multiple of the identity
     """
     if optimiser == "lbfgs":
-        return _lbfgs(state, value, gradient)
+        return _lbfgs(state, value, gradient, scaling)
     steps = state["steps"] + 1
     state = {**state, "steps": steps}
     if optimiser == "sgd":
@@ -75,20 +87,20 @@ def advance(
     return {**state, "mean": mean, "square": square, "point": point, "best": point}
 
 
-def _lbfgs(state: State, value: float, gradient: Array) -> State:
+def _lbfgs(state: State, value: float, gradient: Array, scaling: Scaling | None) -> State:
     slope = float(state["gradient"] @ state["direction"])
     promised = _ARMIJO * state["length"] * slope  # at most 0; NaN values are not accepted
     if math.isinf(state["value"]) or value <= state["value"] + promised:
-        return _accepted(state, value, gradient)
+        return _accepted(state, value, gradient, scaling)
     trial = state["trial"] + 1
     if trial <= _MAX_TRIALS:
         length = _shorter(state["length"], value - state["value"], slope)
         point = state["best"] + length * state["direction"]
         return {**state, "trial": trial, "length": length, "point": point}
     if not len(state["moves"]):
-        return {**state, "ended": "no step lowers the objective", "point": state["best"]}
+        return {**state, "ended": NO_STEP, "point": state["best"]}
     state = {**state, "moves": state["moves"][:0], "turns": state["turns"][:0]}
-    return _searching(state, state["gradient"])
+    return _searching(state, state["gradient"], scaling)
 
 
 def _shorter(length: float, rise: float, slope: float) -> float:
@@ -98,7 +110,7 @@ def _shorter(length: float, rise: float, slope: float) -> float:
     return min(max(best, _SHORTEST * length), _LONGEST * length)
 
 
-def _accepted(state: State, value: float, gradient: Array) -> State:
+def _accepted(state: State, value: float, gradient: Array, scaling: Scaling | None) -> State:
     move, turn = state["point"] - state["best"], gradient - state["gradient"]
     moves, turns = state["moves"], state["turns"]
     curvature = float(move @ turn)
@@ -108,30 +120,36 @@ def _accepted(state: State, value: float, gradient: Array) -> State:
         turns = np.vstack([turns, turn])[-history:]
     state = {**state, "best": state["point"], "value": value, "gradient": gradient,
              "steps": state["steps"] + 1, "moves": moves, "turns": turns}  # fmt: skip
-    return _searching(state, gradient)
+    return _searching(state, gradient, scaling)
 
 
-def _searching(state: State, gradient: Array) -> State:
+def _searching(state: State, gradient: Array, scaling: Scaling | None) -> State:
     """Begin a line search from the best point."""
-    direction = -_times_inverse_hessian(gradient, state["moves"], state["turns"])
-    size = float(np.linalg.norm(gradient))
-    # The first step has no curvature to go by: its length is at most 1.
-    length = 1.0 if len(state["moves"]) else min(1.0, 1.0 / size) if size > 0 else 0.0
+    at_best = None if scaling is None else partial(scaling, state["best"])
+    direction = -_times_inverse_hessian(gradient, state["moves"], state["turns"], at_best)
+    size, length = float(np.linalg.norm(gradient)), 1.0
+    if scaling is None and not len(state["moves"]):
+        # The first step has no curvature to go by: its length is at most 1.
+        length = min(1.0, 1.0 / size) if size > 0 else 0.0
     furthest = length * float(np.max(np.abs(direction), initial=0.0))
     length *= min(1.0, _LONGEST_MOVE / furthest) if furthest > 0 else 1.0
     point = state["best"] + length * direction
     return {**state, "direction": direction, "length": length, "trial": 0, "point": point}
 
 
-def _times_inverse_hessian(gradient: Array, moves: Array, turns: Array) -> Array:
-    """Return H g by the two loops of algorithm 7.4."""
+def _times_inverse_hessian(
+    gradient: Array, moves: Array, turns: Array, first: Callable[[Array], Array] | None
+) -> Array:
+    """Return H g by the two loops of algorithm 7.4. first: multiplies by the first H"""
     result = gradient.copy()
     products = [1.0 / float(s @ y) for s, y in zip(moves, turns, strict=True)]
     shares = [0.0] * len(moves)
     for i in reversed(range(len(moves))):
         shares[i] = products[i] * float(moves[i] @ result)
         result -= shares[i] * turns[i]
-    if len(moves):
+    if first is not None:
+        result = first(result)
+    elif len(moves):
         result *= 1.0 / (products[-1] * float(turns[-1] @ turns[-1]))
     for i in range(len(moves)):
         result += moves[i] * (shares[i] - products[i] * float(turns[i] @ result))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -54,18 +54,19 @@ from secagg.models.neural.gradients import gradient_sum, loss_sum
 from secagg.models.neural.layers.smoothness import MAX_SMOOTH_PARAMETER
 from secagg.models.neural.learner import Learner
 from secagg.models.neural.local_training import LocalOptimiser, trained
-from secagg.models.neural.optimisers import Optimiser, advance, begin
+from secagg.models.neural.optimisers import Optimiser, Scaling, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
 
 TRAIN = "train"
+CONVERGED, OUT_OF_ROUNDS = "converged", "out of rounds"
 PARAMETER_LIMIT = "parameter limit reached"
-"""Status of a training without noise that ended at `MAX_SMOOTH_PARAMETER`."""
+"""How a training without noise ended; at the last, at `MAX_SMOOTH_PARAMETER`."""
 FRACTION_BITS = 40
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
 _BOUND = 2.0**16  # of a contribution's entries: a larger gradient means that the method diverges
 _NO_RISE = 1e-9  # relative change of a value that may be rounding
-MAX_ROUNDS = 100_000
+ROUNDS, MAX_ROUNDS = 200, 100_000
 _MAX_PARAMETER = 1e6
 _MAX_PARAMETERS = 10_000_000  # each site's sum then has 80 MB
 _MAX_SEED = 2**63 - 1  # of torch's generator
@@ -108,11 +109,14 @@ def no_penalty(theta: Array, records: float) -> tuple[float, Array]:
 class NetworkRounds:
     """How a network is trained over sites."""
 
+    lbfgs_rounds: ClassVar[int] = ROUNDS
+
     algorithm: Literal["fedsgd", "fedavg"] = "fedsgd"
     """What sites contribute in a round: the gradient over their records (`"fedsgd"`), or the change
     of the parameters after epochs of their own (`"fedavg"`)."""
-    rounds: int = 200
-    """Largest number of rounds."""
+    rounds: int | None = None
+    """Largest number of rounds. If it is not set, 200; 1000 for `fedngm` with `"lbfgs"`, which
+    needed 240 to 750 on 900 to 3000 records of 6 to 12 columns."""
     optimiser: Optimiser | None = None
     """The coordinator's optimiser: `"lbfgs"` (default of `"fedsgd"`), `"adam"` (with noise, the
     default), or `"sgd"` (default of `"fedavg"`; with rate 1, it is federated averaging)."""
@@ -145,11 +149,11 @@ class NetworkRounds:
     def check_rounds(self, public: PublicFacts) -> None:
         """Raise `JobError` for settings out of range, or that do not fit the noise."""
         noised = self.noised(public)
-        check_numbers(self, {"rounds": 1, "tolerance": 0, "epochs": 1, "momentum": 0, "seed": 0})
+        check_numbers(self, {"tolerance": 0, "epochs": 1, "momentum": 0, "seed": 0})
+        if self.rounds is not None:
+            check_numbers(self, {"rounds": 1}, below=MAX_ROUNDS + 1)
         if self.seed > _MAX_SEED:
             raise JobError("method.seed", f"must be at most {_MAX_SEED}")
-        if self.rounds > MAX_ROUNDS:
-            raise JobError("method.rounds", f"must be at most {MAX_ROUNDS}")
         if self.momentum >= 1:
             raise JobError("method.momentum", "must be below 1")
         if self.batch is not None:
@@ -177,7 +181,13 @@ class NetworkRounds:
     @property
     def first_averaged(self) -> int:
         """With noise: the first round, from 1 on, whose parameters count in the estimate."""
-        return self.rounds - max(1, round(_AVERAGED * self.rounds)) + 1
+        rounds = self.most_rounds(noised=True)
+        return rounds - max(1, round(_AVERAGED * rounds)) + 1
+
+    def most_rounds(self, *, noised: bool) -> int:
+        """Return `rounds`, or its default."""
+        optimiser, _ = self.optimiser_and_rate(noised=noised)
+        return self.rounds or (self.lbfgs_rounds if optimiser == "lbfgs" else ROUNDS)
 
     def optimiser_and_rate(self, *, noised: bool) -> tuple[Optimiser, float]:
         """Return the coordinator's optimiser and its step size, or their defaults."""
@@ -196,9 +206,8 @@ class NetworkRounds:
             raise JobError("method", what, "Use fewer or smaller hidden layers.")
         if self.noised(public):
             clip = self.largest_norm(noised=True)
-            return private_stage(
-                TRAIN, parameters, self.rounds, clip, self.sampling_rate, public.max_rows
-            )
+            rounds, rate = self.most_rounds(noised=True), self.sampling_rate
+            return private_stage(TRAIN, parameters, rounds, clip, rate, public.max_rows)
         largest = self.largest_norm(noised=False) if self.algorithm == "fedavg" else _BOUND
         sees = "the mean over all records of the loss at the parameters it sent, and "
         sees += "its gradient" if self.algorithm == "fedsgd" else "the mean of the sites' updates"
@@ -210,7 +219,8 @@ class NetworkRounds:
         if self.algorithm == "fedavg":
             spec.append(Field("shortened", (1,), 1.0, 0, Kind.COUNT))
         few = self.batch or 0
-        return Stage(TRAIN, tuple(spec), self.rounds, sees, few_records=few)
+        rounds = self.most_rounds(noised=False)
+        return Stage(TRAIN, tuple(spec), rounds, sees, few_records=few)
 
     def begin_training(self, start: Array, max_rows: int, noised: bool) -> State:
         optimiser, _ = self.optimiser_and_rate(noised=noised)
@@ -268,10 +278,12 @@ class NetworkRounds:
         total: Update,
         penalty: Penalty = no_penalty,
         records: float | None = None,
+        scaling: Scaling | None = None,
     ) -> State:
         """Return the state after a round, with `ended` set at the last.
 
         records: their number, for the penalty; None if the sites' weights say it
+        scaling: as for `secagg.models.neural.optimisers.advance`
         """
         if training["noised"]:
             return self._advance_noised(training, total, penalty)
@@ -284,7 +296,7 @@ class NetworkRounds:
         gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
         loss = float(total["loss"][0]) / weight
         optimiser, rate = self.optimiser_and_rate(noised=False)
-        after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
+        after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum, scaling)
         largest = float(np.max(np.abs(gradient), initial=0.0))
         flat = largest <= self.tolerance and optimiser == "lbfgs"
         # A small slope at a trial point counts only if the value is as small as the best so far.
@@ -304,14 +316,14 @@ class NetworkRounds:
             raise DataError("training", "diverges", "Use a smaller learning_rate.")
         if converged:
             return training | {
-                "ended": "converged",
+                "ended": CONVERGED,
                 "optimiser": {**after, "best": before["point"]},
             }
         if size > MAX_SMOOTH_PARAMETER:  # sites do not accept such a point
             best = after["best"] if optimiser == "lbfgs" else before["point"]
             return training | {"ended": PARAMETER_LIMIT, "optimiser": {**after, "best": best}}
-        if after["ended"] or done == self.rounds:
-            return training | {"ended": after["ended"] or "out of rounds"}
+        if after["ended"] or done == self.most_rounds(noised=False):
+            return training | {"ended": after["ended"] or OUT_OF_ROUNDS}
         return training
 
     def _advance_noised(self, training: State, total: Update, penalty: Penalty) -> State:
@@ -331,9 +343,10 @@ class NetworkRounds:
             "sizes": sizes,
             "summed": summed,
         }
-        if done < self.rounds:
+        rounds = self.most_rounds(noised=True)
+        if done < rounds:
             return training
-        after["best"] = summed / (self.rounds - self.first_averaged + 1)
+        after["best"] = summed / (rounds - self.first_averaged + 1)
         return training | {"ended": "finished"}
 
     def training_summary(self, training: State) -> State:

@@ -45,6 +45,7 @@ class FinishedNetworks:
     arrays: Mapping[str, NDArray[Any]]
     edges: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...]
+    converged: bool
 
     @classmethod
     def read(cls, run: RunFolder) -> Self:
@@ -66,7 +67,8 @@ class FinishedNetworks:
         units = arrays["centre"], arrays["scale"]
         shared = MaskedNetwork(layout, method.hidden, graph, *units, curved=curved)
         theta = shared.blocks.join({name: arrays[name] for name in shared.blocks.slices})
-        return cls(job, session, method, shared, theta, arrays, finished.edges, finished.notes)
+        return cls(job, session, method, shared, theta, arrays, finished.edges, finished.notes,
+                   finished.converged)  # fmt: skip
 
     def with_columns(self, own: Mapping[str, Column]) -> Job:
         """Return the job with a site's own columns last. Raises `JobError` for a known name."""

@@ -59,6 +59,7 @@ def personalise(
         "edges": [dict(edge) for edge in run.edges],
         "parameters": run.shared.blocks.size,
         "notes": list(run.notes),
+        "run": {"converged": run.converged, "notes": list(run.notes)},
     }
     result = Result(summary, arrays)
     details = {"personalised": _fit_of(found)}

@@ -142,6 +142,7 @@ def _summary(
         "new_columns": rows,
         "parameters": int(np.sum(network.free)),
         "notes": list(run.notes),
+        "run": {"converged": run.converged, "notes": list(run.notes)},
     }
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -52,6 +51,9 @@ from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
 from secagg.runs.networks.sampling_error import note_on_ending, replicates, why_no_interval
 
+if TYPE_CHECKING:
+    import networkx as nx
+
 QUERY_EFFORT = Effort(chains=40, warm_up=200, sweeps=1000)
 PREDICT_EFFORT = Effort(chains=40, warm_up=50, sweeps=50)
 SAMPLE_SWEEPS = 100
@@ -78,6 +80,7 @@ class FinishedNgmRun:
     networks: the method that fitted the model's networks
     records: number of records; 0 if queries have no intervals
     no_interval: why they have none, as a clause; "" if they have
+    converged: False if the networks' training ended before, as the first note says
     """
 
     job: Job
@@ -88,6 +91,7 @@ class FinishedNgmRun:
     networks: FedNgm
     records: int
     no_interval: str
+    converged: bool = True
 
     @classmethod
     def of(cls, job: Job, result: Result) -> FinishedNgmRun:
@@ -111,9 +115,11 @@ class FinishedNgmRun:
         if isinstance(method, FedNgr):  # that path norms are shrunk does not matter to a query
             notes = tuple(n for n in notes if n != shrunk_note("path norms", ASK_THE_REFIT))
         ended = summary.get("refit_status" if isinstance(method, FedNgr) else "status")
-        if note := note_on_ending(ended):
+        if "converged" not in summary and (note := note_on_ending(ended)):
             notes = (note, *notes)
-        return cls(job, model, cells, edges, notes, networks, records, why)
+        of_run: Mapping[str, Any] = summary.get("run", summary)  # of a site's networks
+        converged = bool(of_run.get("converged", True))
+        return cls(job, model, cells, edges, notes, networks, records, why, converged)
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedNgmRun:
@@ -145,6 +151,8 @@ class FinishedNgmRun:
     @property
     def graph(self) -> nx.Graph:
         """The columns and edges; an edge has its votes or its path norm, if there are any."""
+        import networkx as nx  # noqa: PLC0415  # a query does not need it
+
         found = nx.Graph()
         found.add_nodes_from(self.cells.names)
         for edge in self.edges:
@@ -182,8 +190,12 @@ class FinishedNgmRun:
             "clipped": clipped,
             "columns": [self._shown(answer, errors.get(answer.number)) for answer in answers],
             "interval": {"level": LEVEL, "unavailable": self.no_interval or None},
-            "run": {"notes": list(self.notes)},
+            "run": self._of_run,
         }
+
+    @property
+    def _of_run(self) -> dict[str, Any]:
+        return {"converged": self.converged, "notes": list(self.notes)}
 
     def _shifts_for(self, values: Array) -> dict[int, Array] | None:
         return self.shifts if np.all(np.isnan(values)) else None
@@ -237,7 +249,7 @@ class FinishedNgmRun:
         """
         values, clipped = self.cells.read_one(given)
         found = {"title": self.job.title, "given": self._cells_of(values), "clipped": clipped}
-        found["run"] = {"notes": list(self.notes)}
+        found["run"] = self._of_run
         if how == "jointly":
             mode = joint_mode(self.conditionals, values, RESTARTS, _rng(random))
             return found | {"values": self._cells_of(mode.values), "reached": mode.reached}

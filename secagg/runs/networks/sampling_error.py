@@ -44,7 +44,7 @@ def why_no_interval(
 
 
 def note_on_ending(status: str | None) -> str:
-    """Return a note if the networks' training ended before its optimum; "" if not.
+    """Return a note on a training for whose result nothing shows that it converged; "" if none.
 
     status: how it ended, None if that is not known
     """

@@ -15,6 +15,7 @@ from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.job import Job, parse_job
+from secagg.models.neural.held_out import FOLDS
 from secagg.runs.adapt import adapt
 from secagg.runs.adapt.finished_networks import FinishedNetworks
 from secagg.runs.adapt.personalised import MIN_RECORDS, personalise
@@ -111,6 +112,7 @@ def test_a_kept_run_is_the_run_bit_for_bit(
 
 
 def test_too_few_records_and_missing_columns_are_refused(run: FinishedNetworks) -> None:
+    assert MIN_RECORDS == 2 * FOLDS
     for records in (table(MIN_RECORDS - 1, 5), table(20, 5)[["age", "weight"]]):
         with pytest.raises(DataError) as caught:
             personalise(run, records)

@@ -245,6 +245,9 @@ def test_a_query_says_that_training_ended_before_its_optimum(name: str) -> None:
         answer = FinishedNgmRun.of(job, ended).query({"g": "2"}, ["x"])
         assert len(answer["run"]["notes"]) == notes
         assert (status in answer["run"]["notes"][0]) == (notes == 2)
+    said = Result(result.summary | {"converged": False, key: "out of rounds"}, ended.arrays)
+    answer = FinishedNgmRun.of(job, said).query({"g": "2"}, ["x"])
+    assert answer["run"] == {"converged": False, "notes": ["Loss is high."]}
 
 
 def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:

@@ -71,7 +71,7 @@ class LargestRecord(Attack):
         """Return the predictors of the record, scaled."""
         assert view.open_session is not None
         ask, learner = view.open_session(), _learner(view)
-        messages = min(_MESSAGES, _method(view).rounds)
+        messages = min(_MESSAGES, _method(view).most_rounds(noised=False))
         rows = view.planned.public.max_rows
         weights, bias = _by_steeper_units(ask, learner, messages, rows)
         return weights / bias if bias else np.zeros_like(weights)

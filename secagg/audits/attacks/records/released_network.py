@@ -69,10 +69,11 @@ def training_work(view: View, records: float) -> float:
     """
     method, public, K = view.planned.method, view.planned.public, len(view.sites)
     assert isinstance(method, NetworkRounds | FedNgr)
-    rounds = method.rounds
     if isinstance(method, FedNgr):
-        rounds += method.refit_rounds if method.refit else 0
+        refit = method.networks.most_rounds(noised=False) if method.refit else 0
+        rounds = method.rounds + refit
     else:
+        rounds = method.most_rounds(noised=method.noised(public))
         rounds *= method.epochs if method.algorithm == "fedavg" else 1
         records *= method.sampling_rate
     if isinstance(method, FedNgm) and method.learn_from == "samples":

@@ -59,7 +59,10 @@ from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
+from secagg.models.neural.graph_votes import missing_edges_note, vote_level
 from secagg.models.neural.local_fit import fit_privately, local_training
+from secagg.models.neural.ngm.convergence import with_convergence, with_gain
+from secagg.models.neural.ngm.curvature import Curvature
 from secagg.models.neural.ngm.distillation import (
     OVER_SAMPLES,
     fitted_model,
@@ -85,6 +88,7 @@ from secagg.models.neural.ngm.public_term import with_public_term
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.ngm.standardisation import checked_units
+from secagg.models.neural.optimisers import Scaling
 from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
 from secagg.models.neural.torch_import import require_torch
 
@@ -275,10 +279,12 @@ class FedNgm(NgmSettings):
         penalty = self._penalty(network, state["facts"], noised=state["noised"])
         penalty = with_public_term(penalty, network, state, self.public_weight)
         records = state["records"] or (self.samples * sites if "alone" in state else None)
-        after = self.advance_training(
-            training, total, penalty, None if state["noised"] else records
-        )
-        return state | {"training": after}
+        if state["noised"]:
+            return state | {"training": self.advance_training(training, total, penalty)}
+        records = records or float(total["weight"][0]) * state["max_rows"]
+        scaling = self._scaling(network, records)
+        after = self.advance_training(training, total, penalty, records, scaling)
+        return state | {"training": with_gain(after, records, self.least_gain)}
 
     def _after_graph(self, state: State, layout: NgmLayout, total: Update) -> State:
         """Choose the edges, the inputs and the units, and begin training."""
@@ -309,9 +315,14 @@ class FedNgm(NgmSettings):
             **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
+        summary = with_convergence(summary, training, self.least_gain, "method.rounds")
         if "curved" in state["facts"]:
             summary["linear_inputs"] = linear_inputs(layout, state["facts"])
-            summary["notes"] = [INPUTS_NOTE, *summary["notes"]]
+            summary["notes"] = [*summary["notes"], INPUTS_NOTE]
+        if self.edges == "pooled" and self.recovery != "graphical_lasso":
+            alpha = vote_level(len(layout.pairs[0]), 1, 1, self.false_edges)
+            note = missing_edges_note(alpha, counted.records)
+            summary["notes"] = [*summary["notes"], note]
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)
@@ -344,6 +355,14 @@ class FedNgm(NgmSettings):
         named = (facts[name].tobytes() for name in ("graph", "centre", "scale", "curved")
                  if name in facts)  # fmt: skip
         return masked_network(layout, self.hidden, *named)
+
+    def _scaling(self, network: Network, records: float) -> Scaling | None:
+        """Return how L-BFGS scales its steps; None as it does by itself."""
+        if not isinstance(network, MaskedNetwork):
+            return None
+        penalties = self.hidden_penalty(noised=False), self.linear_penalty
+        curvature = Curvature(network, *penalties, records)
+        return curvature.solve if curvature.usable else None
 
     def _penalty(self, network: Network, facts: State, *, noised: bool = False) -> Penalty:
         if isinstance(network, SharedNetwork):

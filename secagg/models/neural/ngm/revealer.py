@@ -2,20 +2,30 @@
 
 Chajewska and Shrivastava (2023), section 2.5. One network reads all variables and predicts all of
 them (`secagg.models.neural.ngm.shared_network`). The mean loss of the records has two penalties,
-equation 5 entry by entry:
+equation 5 entry by entry, with P the path norms and s_v the standard deviation of variable v (1 for
+a standardised column, sqrt(p (1 - p)) for a level with the share p of all records):
 
-    self_penalty * sum of path norms from a column to itself
-        + sparsity * sum of all path norms                                                       (1)
+    self_penalty * sum of P from a column to itself + sparsity * sum of s_v P_vu                 (1)
 
-Two columns have an edge if the larger path norm between their variables, as a mean of both
-directions, exceeds `threshold`. The training runs over secure sums of gradients over records, like
-that of `fedngm`. The coordinator alone computes the penalty.
+So s_v P_vu bounds the slope of a mean, or of a probability, in standard deviations. Its slope in
+(1) at 0 is the covariance of v and u, which has the same standard error for all variables:
+1 / sqrt(n) for n records without dependence. A linear dependence with the z value z has, about,
+
+    sqrt(n) s_v P_vu = max(|z| - sqrt(n) sparsity, 0)                                            (2)
+
+(soft thresholding). So by default, sparsity = 1 / sqrt(n); and two columns have an edge if the
+largest s_v P_vu between their variables, as a mean of both directions, is above (2) for the z value
+that `false_edges` pairs would exceed if no two columns were associated. The training runs over
+secure sums of gradients over records, like that of `fedngm`. The coordinator alone computes the
+penalty.
 
 (1) shrinks every dependence, so the network that finds the graph gives biased means and
 probabilities. Once the graph is found, the networks of `fedngm` are fitted to it anew, without (1)
 and from other starting weights, in further rounds ("refit"). Queries, predictions and samples use
 them. This is the relaxed lasso (Meinshausen, Computational Statistics & Data Analysis 2007) with
-networks in place of coefficients.
+networks in place of coefficients. Like those of `fedngm`, these networks also read the columns that
+AIC keeps (`secagg.models.neural.ngm.pooled_graph`), as linear terms: a dependence too weak for an
+edge still counts in a mean.
 
 With `learn_from = "samples"`, the paper's consensus by distillation: each site finds its own graph
 in the same way, trains the networks of `fedngm` on it, and draws samples. The sums are then over
@@ -23,8 +33,8 @@ samples. In the paper, each site sends its revealer to the coordinator, which dr
 here nothing of it leaves the site.
 
 How the paper's training is changed (docs/math/measured-methods.md has the figures):
-    * Steps are proximal (`secagg.models.neural.ngm.proximal`). Gradient steps never make a path
-      norm exactly 0, and the graphs are worse.
+    * Steps are proximal (`secagg.models.neural.ngm.revealing.proximal`). Gradient steps never make
+      a path norm exactly 0, and the graphs are worse.
     * The loss of a level is a cross-entropy, and residual variances are estimated. This is safe
       only because self paths vanish: a column that is copied has the residual variance 0.
     * One hidden layer is the default. With two, paths share more weights, and graphs are worse.
@@ -33,7 +43,8 @@ Differential privacy is refused: the stages declare no bound on what one record 
 noise at each round, tried with 3000 records of 6 columns and epsilon 8, no edge was found.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, each variable's pooled mean and variance (if standardised).
+    * The number of records, the pooled means and covariances of all variables; with `inputs =
+      "neighbours"`, only their variances; nothing of this if they are not standardised.
     * The pooled loss and its gradient at the parameters of every round, also of the refit. Sites
       keep no state and send no graph, so nothing depends on how records are split over sites. With
       samples, loss and gradient are means over the sites' samples, which depend on the split.
@@ -53,7 +64,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,24 +90,32 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError
-from secagg.models.common.checks import check_numbers
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
+from secagg.models.neural.graph_votes import missing_edges_note
+from secagg.models.neural.ngm.convergence import with_convergence
 from secagg.models.neural.ngm.distillation import (
-    MAX_SAMPLES,
     OVER_SAMPLES,
     own_network,
     samples_from,
 )
 from secagg.models.neural.ngm.fit_stage import FIT
+from secagg.models.neural.ngm.graph_stage import GRAPH, INPUTS_NOTE
 from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.path_norms import edge_strengths, path_norms
+from secagg.models.neural.ngm.path_norms import path_norms
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.ngm.proximal import proximal_step
-from secagg.models.neural.ngm.settings import STRONG_PENALTY
+from secagg.models.neural.ngm.pooled_graph import MOMENTS, PooledRecords
+from secagg.models.neural.ngm.revealing.proximal import proximal_step
+from secagg.models.neural.ngm.revealing.settings import NgrSettings
+from secagg.models.neural.ngm.revealing.strengths import (
+    FoundGraph,
+    found_graph,
+    level,
+    penalised_paths,
+)
+from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
@@ -105,14 +124,13 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_sums,
 )
 from secagg.models.neural.optimisers import adam_lengths
-from secagg.models.neural.rounds import MAX_ROUNDS, TRAIN, NetworkRounds, network_facts
+from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
 from secagg.models.neural.torch_import import require_torch
 
 UNITS, REFIT = "units", "refit"
 REFITTED: Final = "refit."
 """Begins the names of the refitted networks' arrays."""
 ASK_THE_REFIT: Final = "Means and probabilities come from the refit (`secagg query`)."
-_MAX_UNITS = 10_000
 _OWN_HIDDEN: Final = (10,)  # of the networks that a site's samples come from: defaults of `fedngm`
 _OWN_LINEAR_PENALTY: Final = 1.0
 _LABELS = {
@@ -129,47 +147,8 @@ _LABELS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNgr:
+class FedNgr(NgrSettings):
     """A neural graph revealer."""
-
-    variables: tuple[str, ...] | None = None
-    """The columns of the graph, at least two. If it is not set, all columns."""
-    hidden: tuple[int, ...] = (100,)
-    """Units of each hidden layer of the network, which all columns share; at least one layer."""
-    sparsity: float = 0.05
-    """Factor of the penalty on all paths, at least 0; gamma of the paper's equation 5 for mean
-    instead of summed losses. The larger, the fewer edges."""
-    self_penalty: float = 10.0
-    """Factor of the penalty on paths from a column to itself, at least 0; the paper's lambda. A
-    large one removes all of them. The result says what is left."""
-    log_penalties: bool = False
-    """Take the logarithm of 1 plus each penalty's sum of path norms, as the paper suggests."""
-    threshold: float = 0.15
-    """Two columns have an edge if their path norm is larger; at least 0. For standardised columns,
-    the path norm of a linear dependence is its absolute regression coefficient."""
-    rounds: int = 500
-    """Number of rounds."""
-    learning_rate: float = 0.01
-    """Step size of the coordinator's Adam."""
-    standardise: bool = True
-    """Standardise variables by pooled means and standard deviations, which are then released. If
-    false, variables are scaled to [-1, 1] by their public bounds."""
-    learn_from: Literal["records", "samples"] = "records"
-    """What the graph is learned from. `"records"`: the sites' records. `"samples"`: samples from
-    networks that each site trained on its own records and graph; they stay at the site, and all
-    sites have equal weights (the paper's distillation)."""
-    samples: int = 2000
-    """With learn_from = "samples": number of samples of each site."""
-    refit: bool = True
-    """Once the graph is found, fit the networks of `fedngm` to it without these penalties. Queries,
-    predictions and samples need them: the network that finds the graph is shrunk towards 0."""
-    refit_rounds: int = 300
-    """Largest number of rounds of the refit."""
-    refit_penalty: float = 1.0
-    """Precision of the normal prior on the hidden layers' weights in the refit, at least 0, in
-    records. A large one makes curved dependences too straight."""
-    seed: int = 0
-    """Seed of the first parameters, which are public."""
 
     name: ClassVar[str] = "fedngr"
     placements: ClassVar[Placements] = Placements(
@@ -184,6 +163,8 @@ class FedNgr:
     @property
     def disclosure(self) -> Disclosure:
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
+        if self.sums_moments:
+            facts = "The pooled means and covariances of all variables. "
         text = f"{facts}The gradient of the pooled loss at the parameters of every round"
         fit = " How many records have each size of residual." if self.refit else ""
         if self.learn_from == "records":
@@ -201,21 +182,16 @@ class FedNgr:
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         exact = replace(public, clip=None)
         self._training.check_rounds(exact)
-        check_numbers(self, {"sparsity": 0, "self_penalty": 0, "threshold": 0})
-        if not (self.hidden and all(1 <= units <= _MAX_UNITS for units in self.hidden)):
-            raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
-        if not 1 <= self.samples <= MAX_SAMPLES:
-            raise JobError("method.samples", f"must be from 1 to {MAX_SAMPLES}")
+        self.check_settings()
         layout = ngm_layout(public, self.variables)
         require_torch(self.name)
         rows = float(public.max_rows)
         stages = [self._training.train_stage(self._network(layout, None).blocks.size, exact)]
         if self.refit:
-            check_numbers(self, {"refit_rounds": 1, "refit_penalty": 0})
-            if self.refit_rounds > MAX_ROUNDS:
-                raise JobError("method.refit_rounds", f"must be at most {MAX_ROUNDS}")
             of_graph = {stage.name: stage for stage in self.networks.stages(exact)}
             stages += [replace(of_graph[TRAIN], name=REFIT), of_graph[FIT]]
+            if self.sums_moments:
+                return replace(of_graph[GRAPH], name=UNITS), *stages
         if not self.standardise:
             return tuple(stages)
         count = Field("records", (1,), rows, 0, Kind.COUNT)
@@ -253,6 +229,8 @@ class FedNgr:
     ) -> tuple[Update, State]:
         layout = ngm_layout(public, self.variables)
         if stage == UNITS:
+            if self.sums_moments:
+                return self.networks.contribute(GRAPH, rows, message, memory, public, random)
             u = rows.values[:, list(layout.chosen)]
             return {"records": np.array([float(len(u))]), **standardisation_sums(u)}, memory
         if stage in (REFIT, FIT):
@@ -272,18 +250,24 @@ class FedNgr:
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         if "training" not in state:
-            records = records_in(total)
+            layout, records = NgmLayout.of(state["layout"]), records_in(total)
+            state = {**state, "records": records}
+            if self.sums_moments:
+                pooled = PooledRecords(total[MOMENTS], layout)
+                total = pooled.sums
+                state["kept"] = pooled.kept_by_aic().astype(np.uint8)
             centre, scale = centre_and_scale(total, records)
-            units = {"centre": centre, "scale": scale}
-            return self._begin({**state, "records": records}, units)
+            return self._begin(state, {"centre": centre, "scale": scale})
         if "refit" in state:
             return state | {"refit": self.networks.aggregate(state["refit"], total, sites)}
         network = self._network(NgmLayout.of(state["layout"]), state["units"])
         before = state["training"]["optimiser"]["point"]
+        if "records" not in state:
+            state = {**state, "records": float(total["weight"][0]) * state["max_rows"]}
         training = self._training.advance_training(state["training"], total)
         after = training["optimiser"]
         lengths = adam_lengths(after, self.learning_rate)
-        paths = self._penalised(network, before)
+        paths = penalised_paths(self, network, before, state["records"])
         point = proximal_step(network, before, after["point"], lengths, paths)
         optimiser = {**after, "point": point, "best": point}
         state = {**state, "training": {**training, "optimiser": optimiser}}
@@ -294,16 +278,21 @@ class FedNgr:
         layout, training = NgmLayout.of(state["layout"]), state["training"]
         network, theta = self._network(layout, state["units"]), training["optimiser"]["best"]
         norms = self._path_norms(state)
-        graph, strength = self._graph(layout, norms)
+        found = self._found(state)
         edges = [
-            {"between": [layout.names[i], layout.names[j]], "path_norm": float(strength[i, j])}
+            {
+                "between": [layout.names[i], layout.names[j]],
+                "path_norm": float(found.strength[i, j]),
+            }
             for i, j in zip(*layout.pairs, strict=True)
-            if graph[i, j]
+            if found.graph[i, j]
         ]
         summary: dict[str, Any] = {
             "method": self.name,
             "names": list(layout.names),
             "edges": edges,
+            "sparsity": found.sparsity,
+            "threshold": found.threshold,
             "largest_self_path": float(np.max(norms * self_paths(layout))),
             "parameters": network.blocks.size,
             "records": int(counted.records),
@@ -311,14 +300,14 @@ class FedNgr:
             "status": "finished",  # all rounds are always run
         }
         summary = marked_shrunk(summary, "path norms", ASK_THE_REFIT)
-        arrays = {**network.blocks.split(theta), **state["units"], "path_norms": strength}
-        arrays["graph"] = graph.astype(np.uint8)
+        if self.sparsity is None and self.threshold is None:
+            note = missing_edges_note(level(self, layout), state["records"])
+            summary["notes"] = [*summary["notes"], note]
+        arrays = {**network.blocks.split(theta), **state["units"], "path_norms": found.strength}
+        arrays["graph"] = found.graph.astype(np.uint8)
         if self.refit:
-            found = self.networks.result(state["refit"], public, counted)
-            for key in ("loss", "rounds", "parameters", "status"):
-                summary[f"refit_{key}"] = found.summary[key]
-            summary["calibration"] = found.summary["calibration"]
-            arrays |= {f"{REFITTED}{name}": array for name, array in found.arrays.items()}
+            summary, refitted_arrays = self._with_refit(summary, state["refit"], public, counted)
+            arrays |= refitted_arrays
         return Result(summary, arrays)
 
     def _samples(
@@ -334,7 +323,7 @@ class FedNgr:
             stage, message = request
             update, _ = alone.contribute(stage, rows, message, none, public, random)
             state = alone.aggregate(state, update, 1)
-        graph, _ = self._graph(layout, alone._path_norms(state))
+        graph = alone._found(state).graph
         network = MaskedNetwork(layout, _OWN_HIDDEN, graph, units["centre"], units["scale"])
         penalty = quadratic_penalty(network.blocks, STRONG_PENALTY, _OWN_LINEAR_PENALTY)
         model = own_network(network, rows.values, penalty, public, self.seed)
@@ -357,18 +346,20 @@ class FedNgr:
     def networks(self) -> FedNgm:
         """The method that fits the networks of the graph, from the same records or samples."""
         return FedNgm(
-            variables=self.variables, edges="all", standardise=self.standardise,
-            learn_from=self.learn_from, samples=self.samples, rounds=self.refit_rounds,
-            penalty=self.refit_penalty, seed=self.seed,
+            variables=self.variables, inputs=self.reads, standardise=self.standardise,
+            learn_from=self.learn_from, samples=self.samples, seed=self.seed,
+            rounds=self.refit_rounds,
+            penalty=WEAK_PENALTY if self.refit_penalty is None else self.refit_penalty,
         )  # fmt: skip
 
     def _begin_refit(self, state: State) -> State:
-        layout = NgmLayout.of(state["layout"])
-        graph, _ = self._graph(layout, self._path_norms(state))
+        layout, graph = NgmLayout.of(state["layout"]), self._found(state).graph.astype(np.uint8)
         start = {"layout": state["layout"], "max_rows": state["max_rows"], "noised": False,
                  "votes": np.zeros(len(layout.pairs[0]))}  # fmt: skip
-        facts = {"graph": graph.astype(np.uint8), **state["units"]}
-        return {**state, "refit": self.networks.begin_networks(start, facts, state.get("records"))}
+        facts = {"graph": graph, **state["units"]}
+        if "kept" in state:
+            facts |= {"graph": graph | state["kept"], "curved": graph}
+        return {**state, "refit": self.networks.begin_networks(start, facts, state["records"])}
 
     def _network(self, layout: NgmLayout, units: State | None) -> SharedNetwork:
         zeros = np.zeros(layout.variables)
@@ -379,18 +370,25 @@ class FedNgr:
         network = self._network(NgmLayout.of(state["layout"]), state["units"])
         return path_norms(network.weights(state["training"]["optimiser"]["best"]))
 
-    def _graph(self, layout: NgmLayout, norms: Array) -> tuple[NDArray[np.bool_], Array]:
-        strength = edge_strengths(layout, norms)
-        return (strength > self.threshold) & ~np.eye(layout.d, dtype=np.bool_), strength
+    def _found(self, state: State) -> FoundGraph:
+        layout, centre = NgmLayout.of(state["layout"]), state["units"]["centre"]
+        return found_graph(self, layout, centre, self._path_norms(state), state["records"])
 
-    def _penalised(self, network: SharedNetwork, theta: Array) -> Array:
-        """Return the factor of each path norm in (1), shape (outputs, inputs)."""
-        own = self_paths(network.layout)
-        factors = self.self_penalty, self.sparsity
-        if self.log_penalties:
-            norms = path_norms(network.weights(theta))
-            factors = factors[0] / (1 + np.sum(norms * own)), factors[1] / (1 + np.sum(norms))
-        return np.asarray(factors[0] * own + factors[1])
+    def _with_refit(
+        self, summary: dict[str, Any], refit: State, public: PublicFacts, counted: RecordCount
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the summary with that of the refit, and the refit's arrays."""
+        found = self.networks.result(refit, public, counted)
+        for key in ("loss", "rounds", "parameters", "status"):
+            summary[f"refit_{key}"] = found.summary[key]
+        for key in ("calibration", "linear_inputs"):
+            if key in found.summary:
+                summary[key] = found.summary[key]
+        notes = [INPUTS_NOTE] if "linear_inputs" in found.summary else []
+        summary["notes"] = [*summary["notes"], *notes]
+        least = self.networks.least_gain
+        summary = with_convergence(summary, refit["training"], least, "method.refit_rounds")
+        return summary, {f"{REFITTED}{name}": array for name, array in found.arrays.items()}
 
 
 def refitted(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

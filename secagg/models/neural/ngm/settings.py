@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Final, Literal
 
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
@@ -17,6 +17,8 @@ from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.site_graphs import Recovery
 
 _MAX_UNITS = 10_000
+PENALTY_LIMIT: Final = 1e9
+"""Of penalties and weights: more records than any study has. Far larger ones would overflow."""
 WEAK_PENALTY, STRONG_PENALTY = 1.0, 20.0
 """Defaults of `penalty`. Under the weak one, the bias is small against the sampling error."""
 
@@ -24,6 +26,8 @@ WEAK_PENALTY, STRONG_PENALTY = 1.0, 20.0
 @dataclass(frozen=True, kw_only=True)
 class NgmSettings(NetworkRounds):
     """What a job may set."""
+
+    lbfgs_rounds: ClassVar[int] = 1000
 
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
@@ -50,6 +54,10 @@ class NgmSettings(NetworkRounds):
     """`"masked"`: a network for each column, which can read nothing but the column's neighbours.
     `"paper"`: the paper's single network from all columns to all, with a penalty on dependencies
     outside the graph. Its outputs copy their own inputs or are constant: for comparison only."""
+    least_gain: float = 0.01
+    """With `"lbfgs"`: the search ends, as converged, when its last 20 steps together raised the log
+    posterior of all records by less than this, at least 0. A rise of D changes no answer by more
+    than √(2 D) of its standard errors."""
     hidden: tuple[int, ...] = (10,)
     """Units of each hidden layer: of each column's network, or of the single one. `[]`: linear and
     logistic regression. The paper has two layers, such as `[20, 20]`."""
@@ -127,13 +135,13 @@ class NgmSettings(NetworkRounds):
             self.check_rounds(public)
         else:  # the noise is in the sites' own training, and the sums are exact
             replace(self, sampling_rate=1.0).check_rounds(replace(public, clip=None))
-        check_numbers(self, {"linear_penalty": 0, "votes": 1, "path_penalty": 0})
-        check_numbers(self, {"public_weight": 0})
+        check_numbers(self, {"votes": 1, "least_gain": 0})
+        penalties = {"linear_penalty": 0, "path_penalty": 0, "public_weight": 0}
+        penalties |= {} if self.penalty is None else {"penalty": 0}
+        check_numbers(self, penalties, below=PENALTY_LIMIT)
         if public.public_records is not None and self.algorithm == "fedavg":
             what = "'fedavg' sums updates, to which no loss of public records can be added"
             raise JobError("method.algorithm", what, "Use algorithm = 'fedsgd'.")
-        if self.penalty is not None:
-            check_numbers(self, {"penalty": 0})
         if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
         if not 0 < self.false_edges < math.inf:

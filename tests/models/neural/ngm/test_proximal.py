@@ -5,7 +5,7 @@ import pytest
 from support.methods.ngm_layouts import mixed_layout
 
 from secagg.models.neural.ngm.path_norms import path_norms
-from secagg.models.neural.ngm.proximal import proximal_step
+from secagg.models.neural.ngm.revealing.proximal import proximal_step
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.optimisers import adam_lengths, advance, begin
 

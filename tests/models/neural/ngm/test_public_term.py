@@ -23,7 +23,7 @@ PUBLIC = tables(rows=40, seed=9)[next(iter(DATA))]
 EXACT: dict[str, Any] = {
     "name": "fedngm", "edges": [["x", "y"], ["w", "y"], ["x", "case"]], "hidden": [],
     "standardise": False, "penalty": 0.0, "linear_penalty": 0.0, "tolerance": 1e-8,
-    "rounds": 400, "count_fit": False,
+    "least_gain": 0.0, "rounds": 400, "count_fit": False,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
@@ -52,6 +53,25 @@ class ColumnNetwork:
         """Number of parameters."""
         parts = [array for layer in self.hidden for array in layer]
         return sum(part.size for part in (*parts, self.output, self.linear, self.bias))
+
+    def parameters_in_order(self) -> Array:
+        """Return the parameters in the order of `derivatives`."""
+        parts = [np.ravel(array) for layer in self.hidden for array in layer]
+        return np.concatenate([*parts, self.output.ravel(), self.linear.ravel(), self.bias])
+
+    def curvature(self, z: Array, variance: float | None) -> Array:
+        """Return the sum of D' A D over states, shape (parameters, parameters).
+
+        D: `derivatives`; A: the Fisher information of the outputs. z: shape (variables, states)
+        variance: of the residuals; None for levels, where A = diag(p) - p p' without the first one
+        """
+        D = self.derivatives(z)
+        if variance is not None:
+            return np.asarray(D[0].T @ D[0] / variance)
+        logits = np.vstack([np.zeros(z.shape[1]), self(z)])
+        p = softmax(logits, axis=0)[1:]
+        mean = np.einsum("vs,vsp->sp", p, D)
+        return np.asarray(np.einsum("vsp,vs,vsq->pq", D, p, D, optimize=True) - mean.T @ mean)
 
     def precisions(self, hidden: float, linear: float) -> Array:
         """Return the precision of each parameter's prior, in the order of `derivatives`.

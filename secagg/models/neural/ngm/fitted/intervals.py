@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from scipy.special import expit, logit, ndtr
-from scipy.stats import t as student
+from scipy.special import expit, logit, ndtr, stdtrit  # scipy.stats would be slow to import
 
 from secagg.core.arrays import Array
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
@@ -85,7 +84,7 @@ def probability_interval(probability: float, error: float) -> tuple[float, float
 
 
 def _quantile() -> float:
-    return float(student.ppf((1 + LEVEL) / 2, REPLICATES / 2))
+    return float(stdtrit(REPLICATES / 2, (1 + LEVEL) / 2))
 
 
 def _of(conditionals: Sequence[Conditional], replicates: Replicates, n: int) -> list[Conditional]:

@@ -149,14 +149,9 @@ class _Column:
     def curvature(self) -> Array:
         """Return the sum of D' A D over the drawn records, shape (parameters, parameters)."""
         H = np.zeros((self.network.parameters, self.network.parameters))
-        for z, outputs, _ in self._chunks():
-            D = self.network.derivatives(z)
-            if self.of.levels:  # A = diag(p) - p p', without the first level
-                p = np.exp(self.of.log_probabilities(outputs))[1:]
-                mean = np.einsum("vs,vsp->sp", p, D)
-                H += np.einsum("vsp,vs,vsq->pq", D, p, D, optimize=True) - mean.T @ mean
-            else:
-                H += D[0].T @ D[0] / self._variance
+        variance = None if self.of.levels else self._variance
+        for start in range(0, self.drawn.z.shape[1], _CHUNK):
+            H += self.network.curvature(self.drawn.z[:, start : start + _CHUNK], variance)
         return H
 
     def slopes(self, xi: Array) -> Array:
