@@ -51,15 +51,14 @@ from secagg.models.graphs.acyclicity import (
     Objective,
     acyclicity,
     break_ties,
-    failure_advice,
-    graph_over_threshold,
     minimise_sparse,
-    no_edge_note,
 )
+from secagg.models.graphs.chosen_edges import chosen_edges
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.noise_size import universal
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.support import Threshold, require_threshold
 from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
@@ -107,7 +106,7 @@ def golem(
     standardise: bool = True,
     penalty: float | None = None,
     dag_penalty: float = 5.0,
-    threshold: float = 0.3,
+    threshold: Threshold = 0.3,
     knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by GOLEM-EV (equal_variances) or GOLEM-NV (default).
@@ -127,7 +126,7 @@ def golem(
     if penalty is not None:
         require_number("penalty", penalty, low=0)
     require_number("dag_penalty", dag_penalty, low=0)
-    require_number("threshold", threshold, low=0)
+    require_threshold(threshold)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("GOLEM")
     S = data.matrix
@@ -161,21 +160,15 @@ def golem(
     caution = _caution(
         data.effective_n / len(S), standardise=standardise, equal_variances=equal_variances
     )
-    directed, applied, notes = graph_over_threshold(
-        fit.x, threshold, failure, failure_advice(standardised=standardise)
-    )
-    if failure is None and not np.any(directed):
-        raised = bool(np.any(lambdas > penalty))
-        notes += (no_edge_note(fit.x, data.names, threshold, raised=raised),)
-    facts = None
-    if data.noise is not None:
-        directed, facts, told = data.noise.judged(directed, penalty, np.asarray(lambdas))
-        notes += (told,)
+    chosen = chosen_edges(
+        fit.x, data, threshold, penalty=penalty, in_force=lambdas, standardised=standardise,
+        failure=failure,
+    )  # fmt: skip
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,
-        directed=directed,
-        undirected=np.zeros_like(directed),
+        directed=chosen.directed,
+        undirected=np.zeros_like(chosen.directed),
         weights=fit.x,
         converged=failure is None,
         settings={
@@ -188,12 +181,13 @@ def golem(
         diagnostics={
             "h": acyclicity(fit.x)[0],
             "evaluations": evaluations,
-            "threshold": applied,
+            "threshold": chosen.threshold,
         },
-        notes=(caution, *notes) if caution else notes,
+        notes=(caution, *chosen.notes) if caution else chosen.notes,
         caution=caution,
         knowledge=known,
-        noise=facts,
+        noise=chosen.noise,
+        dropped=chosen.dropped,
     )
 
 

@@ -53,6 +53,7 @@ from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.common.noisy_partials import NoisyPartials, noisy_partials
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.support import eliminate
 
 OWN_UNITS = "columns keep their own units, in which weights have no expected size"
 """Why the plan does not judge a graph."""
@@ -177,15 +178,13 @@ class PooledNoise:
 
     def beyond(self, directed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the edges whose slopes noise and chance hardly give; see the module."""
-        kept = directed.copy()
-        for y in range(len(kept)):
-            while len(causes := np.flatnonzero(kept[:, y])):
-                slopes, variances = self.partials.slopes(y, causes.tolist())
-                sizes = np.abs(slopes) / np.sqrt(variances)
-                if sizes.min() > self.z:
-                    break
-                kept[causes[int(sizes.argmin())], y] = False
-        return kept
+
+        def squares(y: int, causes: list[int]) -> Array:
+            slopes, variances = self.partials.slopes(y, causes)
+            found: Array = slopes**2 / variances
+            return found
+
+        return eliminate(directed, squares, self.z**2)
 
     def judged(
         self, directed: NDArray[np.bool_], penalty: float, in_force: Array

@@ -44,14 +44,13 @@ from secagg.models.graphs.acyclic_lasso import acyclic_lasso, finite_penalty
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     break_ties,
-    failure_advice,
-    graph_over_threshold,
-    no_edge_note,
 )
+from secagg.models.graphs.chosen_edges import chosen_edges
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.support import Threshold, require_threshold
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 RHO_MAX = 1e16  # from the authors' program: above it no digit of h is correct
@@ -66,7 +65,7 @@ def notears(
     variables: Sequence[str] | None = None,
     standardise: bool = True,
     penalty: float = 0.1,
-    threshold: float = 0.3,
+    threshold: Threshold = 0.3,
     tolerance: float = 1e-8,
     at_least: NDArray[np.float64] | float = 0.0,
     few_records: bool = False,
@@ -88,14 +87,13 @@ def notears(
     another, no data tell which of them acts on a third), or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)
-    require_number("threshold", threshold, low=0)
+    require_threshold(threshold)
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("NOTEARS", few_records=few_records)
     if data.noise is not None:
         at_least = np.maximum(at_least, data.noise.size.penalty)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)
-    raised = bool(np.any(lambdas > penalty))
     known = None if knowledge is None else knowledge.select(data.names)
     if known is not None:
         lambdas = np.where(known.forbidden, np.inf, lambdas)
@@ -125,21 +123,15 @@ def notears(
         failure = "no finite step could be made"
     elif h > tolerance:
         failure = f"h stayed at {h:.3g}"
-    directed, _, notes = graph_over_threshold(
-        W, threshold, failure, failure_advice(standardised=standardise)
-    )
-    if failure is None and not np.any(directed):
-        notes += (no_edge_note(W, data.names, threshold, raised=raised),)
-    facts = None
-    if data.noise is not None:
-        in_force = np.maximum(penalty, at_least)
-        directed, facts, told = data.noise.judged(directed, penalty, in_force)
-        notes += (told,)
+    chosen = chosen_edges(
+        W, data, threshold, penalty=penalty, in_force=np.maximum(penalty, at_least),
+        standardised=standardise, failure=failure,
+    )  # fmt: skip
     return GraphFit(
         method="notears",
         names=data.names,
-        directed=directed,
-        undirected=np.zeros_like(directed),
+        directed=chosen.directed,
+        undirected=np.zeros_like(chosen.directed),
         weights=W,
         converged=failure is None,
         settings={
@@ -154,7 +146,8 @@ def notears(
             "evaluations": evaluations,
             "rho": rho,
         },
-        notes=notes,
+        notes=chosen.notes,
         knowledge=known,
-        noise=facts,
+        noise=chosen.noise,
+        dropped=chosen.dropped,
     )

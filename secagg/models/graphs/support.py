@@ -1,0 +1,144 @@
+"""Which edges of a learned graph the records support, by least squares on the causes found.
+
+NOTEARS and GOLEM shrink weights, so a small weight may belong to a clear effect. Let y be a
+variable of a DAG, K its causes, R the correlation matrix and n the number of records. Least squares
+has the slopes b and, with l = R_yy - R_yK b the variance that they leave, their variances
+
+    b = R_KK^-1 R_Ky,    var b_k = (R_KK^-1)_kk l / (n - |K| - 1),    t_k^2 = b_k^2 / var b_k.   (1)
+
+Without k, twice the log-likelihood is lower by
+
+    n log(1 + t_k^2 / (n - |K| - 1)).                                                       (2)
+
+`supported`: backward elimination. While (2) of y's weakest cause is at most
+
+    log n + 4 gamma log p,                                                                  (3)
+
+it is removed, and the others are tested again. (3) is what an edge costs in the extended BIC
+(Foygel and Drton, NeurIPS 2010) with gamma = 1/2. With noise in the moments, b_k^2 / var b_k with
+the variance of noise and chance (`secagg.models.common.noisy_partials`) takes the place of (2).
+
+Not covered: t and the score take the causes as given, although the same records chose them; so t is
+too large on average. If the graph has a wrong direction, its right extra edges are dependences,
+which no test removes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.core.arrays import Array
+from secagg.models.common.checks import require_number
+from secagg.models.common.noisy_partials import NoisyPartials
+from secagg.models.numerics.ebic_graph import EBIC_GAMMA
+
+Adjacency = NDArray[np.bool_]
+Threshold = float | Literal["ebic"]
+"""Of |W_ij|; or `"ebic"`: the edges that `supported` keeps."""
+CLEAR = 3.0
+"""A dropped edge with a larger |t| is told to the user."""
+
+
+def require_threshold(threshold: Threshold) -> None:
+    """Raise `UsageError` for a number below 0."""
+    if threshold != "ebic":
+        require_number("threshold", threshold, low=0)
+
+
+def eliminate(
+    directed: Adjacency, evidence: Callable[[int, list[int]], Array], least: float
+) -> Adjacency:
+    """Return the edges of a DAG whose evidence exceeds `least`, by backward elimination.
+
+    evidence: of a variable's causes, given the variable and them
+    """
+    kept = directed.copy()
+    for y in range(len(kept)):
+        while causes := np.flatnonzero(kept[:, y]).tolist():
+            found = evidence(y, causes)
+            if found.min() > least:
+                break
+            kept[causes[int(found.argmin())], y] = False
+    return kept
+
+
+def heaviest_dag(W: Array) -> Adjacency:
+    """Return W's entries, the largest first, without those that would close a cycle."""
+    kept, reach = np.zeros(W.shape, dtype=np.bool_), np.eye(len(W), dtype=np.bool_)
+    for place in np.argsort(-np.abs(W), axis=None, kind="stable"):
+        i, j = divmod(int(place), len(W))
+        if W[i, j] == 0:
+            break
+        if not reach[j, i]:
+            kept[i, j] = True
+            reach |= np.outer(reach[:, i], reach[j])
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """The moments of a graph's variables.
+
+    matrix: covariance or correlation of full rank, (p, p); records: n; noisy: the same with noise
+    """
+
+    matrix: Array
+    records: int
+    noisy: NoisyPartials | None = None
+
+    def slopes(self, y: int, causes: list[int]) -> tuple[Array, Array]:
+        """Return y's slopes on at least one variable and their variances, in units of `matrix`."""
+        root = np.sqrt(np.diagonal(self.matrix))
+        unit = root[y] / root[causes]
+        if self.noisy is not None:
+            slopes, variances = self.noisy.slopes(y, causes)
+        else:
+            R = self.matrix / root / root[:, None]
+            inverse = np.linalg.inv(R[np.ix_(causes, causes)])
+            slopes = inverse @ R[causes, y]
+            left = R[y, y] - R[causes, y] @ slopes
+            variances = np.diagonal(inverse) * left / (self.records - len(causes) - 1)  # (1)
+        return slopes * unit, variances * unit**2
+
+    def evidence(self, y: int, causes: list[int]) -> Array:
+        """Return (2) of y's causes."""
+        slopes, variances = self.slopes(y, causes)
+        squares: Array = slopes**2 / variances
+        if self.noisy is None:
+            squares = self.records * np.log1p(squares / (self.records - len(causes) - 1))
+        return squares
+
+    def supported(self, directed: Adjacency) -> Adjacency:
+        """Return the edges of a DAG that the extended BIC keeps."""
+        cost = math.log(self.records) + 4 * EBIC_GAMMA * math.log(len(directed))  # (3)
+        return eliminate(directed, self.evidence, cost)
+
+    def dropped(self, W: Array, kept: Adjacency, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return what least squares say of the weights that are not among the edges of a DAG.
+
+        Each is tested beside the kept causes of its effect. Weights that would close a cycle are
+        left out. edges: how many; clear: how many have |t| > `CLEAR`; largest: by weight; if there
+        is one
+        """
+        reach = kept | np.eye(len(W), dtype=np.bool_)
+        for _ in range(len(W).bit_length()):  # paths of up to 1, 2, 4, ... edges
+            reach = reach | (reach @ reach)
+        edges = []
+        for i, j in np.argwhere((W != 0) & ~kept & ~reach.T).tolist():
+            slopes, variances = self.slopes(j, [i, *np.flatnonzero(kept[:, j]).tolist()])
+            estimate, error = float(slopes[0]), math.sqrt(variances[0])
+            edges.append({
+                "from": names[i], "to": names[j], "weight": float(W[i, j]), "estimate": estimate,
+                "std_error": error, "t": estimate / error,
+            })  # fmt: skip
+        found: dict[str, Any] = {"edges": len(edges)}
+        found["clear"] = sum(abs(edge["t"]) > CLEAR for edge in edges)
+        if edges:
+            found["largest"] = max(edges, key=lambda edge: abs(edge["weight"]))
+        return found
