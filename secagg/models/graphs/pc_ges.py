@@ -85,7 +85,7 @@ class PartialCorrelationTest:
         index = [x, y, *given]
         block = self.correlation[np.ix_(index, index)]
         if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
-            raise singular("PC", self.n, len(self.correlation))
+            raise singular("PC", self.n, self.correlation)
         if self.noisy is not None:
             partial, variance = self.noisy.partial(x, y, given)
             size = min(abs(partial), 1 - np.finfo(float).eps)

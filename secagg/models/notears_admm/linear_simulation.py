@@ -97,7 +97,8 @@ def refuse_singular(state: State, sites: int) -> None:
     varies = state["deviations"] > 0
     R = ((S + S.T) / 2)[np.ix_(varies, varies)] / np.outer(deviation, deviation)[varies][:, varies]
     if varies.any() and np.linalg.eigvalsh(R)[0] <= _MIN_SHARE:
-        raise singular("NOTEARS-ADMM", records, len(S))
+        names = [name for name, kept in zip(state["columns"], varies, strict=True) if kept]
+        raise singular("NOTEARS-ADMM", records, R, names, _MIN_SHARE)
 
 
 def linear_fit(
