@@ -316,7 +316,7 @@ def _unit_factor(
     correlation = hessian / root[:, None] / root[None, :]
     if names[0] == INTERCEPT:
         for name, entry in zip(names[1:], correlation[0, 1:], strict=True):
-            if 0 <= 1 - entry**2 < tolerance:
+            if abs(1 - entry**2) < tolerance:
                 raise constant_column_error(name)
     return factor(correlation, names, tolerance), root
 

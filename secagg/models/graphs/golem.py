@@ -58,7 +58,7 @@ from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.noise_size import universal
 from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.support import Threshold, require_threshold
+from secagg.models.graphs.support import Threshold, require_threshold, threshold_of
 from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
@@ -106,7 +106,7 @@ def golem(
     standardise: bool = True,
     penalty: float | None = None,
     dag_penalty: float = 5.0,
-    threshold: Threshold = 0.3,
+    threshold: Threshold | None = None,
     knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by GOLEM-EV (equal_variances) or GOLEM-NV (default).
@@ -115,8 +115,10 @@ def golem(
     penalty: weight of sum |B_ij|, at least 0; None: the default above. The EV fit that starts NV
         uses EV's, or the paper's if a penalty is given.
     dag_penalty: weight of h, at least 0; 5 as in the paper
-    threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
-        paper. If cycles remain, it is raised until none is left, with a note.
+    threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped. If cycles
+        remain, it is raised until none is left, with a note. "ebic": those that
+        `secagg.models.graphs.support` keeps. None: 0.3 as in the
+        paper, or "ebic" for exact moments in own units
     knowledge: about these variables; forbidden edges only
     diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as applied). If the
     optimiser fails, the edges are those of B over the threshold, including cycles.
@@ -129,6 +131,8 @@ def golem(
     require_threshold(threshold)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("GOLEM")
+    noised = data.noise is not None
+    threshold = threshold_of(threshold, standardised=standardise, noised=noised)
     S = data.matrix
     usual = universal(len(S)) / math.sqrt(data.effective_n)
     usual *= 1.0 if standardise else OWN_UNITS_SHARE

@@ -59,15 +59,16 @@ def singular(
     method: str,
     n: int,
     matrix: NDArray[np.float64],
-    names: Sequence[str],
+    names: Sequence[str] = (),
     tolerance: float = RANK_TOLERANCE,
 ) -> UsageError:
     """Return the error of every graph method on a singular matrix, which names a variable at fault.
 
-    matrix: covariance or correlation; tolerance: below it, an eigenvalue of the correlations is 0
+    matrix: covariance or correlation; names: of its variables, if one is to be named
+    tolerance: below it, an eigenvalue of the correlations counts as 0
     """
     p, dependence = len(matrix), ""
-    if n > p:
+    if names and n > p:
         root = np.sqrt(np.diagonal(matrix))
         try:  # the smallest unexplained share is at most p times the smallest eigenvalue
             factor(matrix / root / root[:, None], names, p * tolerance)

@@ -93,7 +93,7 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     if fit.weights is not None and not linear:
         fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
     summary = fit.to_dict()
-    if fit.weights is not None and linear and fit.settings.get("penalty", 0) > 0:
+    if fit.weights is not None and linear and float(fit.settings.get("penalty", 0)) > 0:
         summary = marked_shrunk(summary, "weights", _REFIT)
     arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
     if fit.weights is not None:

@@ -50,7 +50,7 @@ from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.support import Threshold, require_threshold
+from secagg.models.graphs.support import Threshold, require_threshold, threshold_of
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 RHO_MAX = 1e16  # from the authors' program: above it no digit of h is correct
@@ -65,7 +65,7 @@ def notears(
     variables: Sequence[str] | None = None,
     standardise: bool = True,
     penalty: float = 0.1,
-    threshold: Threshold = 0.3,
+    threshold: Threshold | None = None,
     tolerance: float = 1e-8,
     at_least: NDArray[np.float64] | float = 0.0,
     few_records: bool = False,
@@ -75,8 +75,9 @@ def notears(
 
     variables: names to use (None: all); standardise: use the correlation matrix (see above)
     penalty: weight of sum |W_ij|, at least 0; 0.1 is the choice of the authors' program
-    threshold: edges with |W_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
-        paper
+    threshold: edges with |W_ij| <= threshold, in the units analysed, are dropped; or "ebic",
+        the edges that `secagg.models.graphs.support` keeps; None: 0.3 as in the paper, or "ebic"
+        for exact moments in own units
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
     at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
     few_records: accept no more records than variables, where the penalty alone chooses the fit
@@ -91,6 +92,8 @@ def notears(
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("NOTEARS", few_records=few_records)
+    noised = data.noise is not None
+    threshold = threshold_of(threshold, standardised=standardise, noised=noised)
     if data.noise is not None:
         at_least = np.maximum(at_least, data.noise.size.penalty)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)

@@ -41,6 +41,7 @@ from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.support import Threshold, require_threshold
 from secagg.models.graphs.tables import linear_table, other_table, undirected_table
 from secagg.models.moments.graphical_lasso import gaussian_graph
 from secagg.models.moments.lasso import LassoFit, lasso
@@ -248,8 +249,10 @@ class Notears(Graph):
     of edges are then hard to learn, so run `pc` as well."""
     penalty: float = 0.1
     """Factor of the sum of absolute edge weights, at least 0."""
-    threshold: float = 0.3
-    """Edges with smaller absolute weights are dropped."""
+    threshold: Threshold | None = None
+    """Edges with smaller absolute weights are dropped. `"ebic"`: edges are those that the extended
+    BIC keeps, by least squares of each column on the causes found. If it is not set: `"ebic"` with
+    `standardise = false` and without `[privacy]`, else 0.3."""
 
     @property
     def table(self) -> ResultTable:
@@ -258,7 +261,7 @@ class Notears(Graph):
     def check(self, public: PublicFacts) -> None:
         super().check(public)
         require_number("penalty", self.penalty, low=0)
-        require_number("threshold", self.threshold, low=0)
+        require_threshold(self.threshold)
 
     def run(self, moments: Moments, known: Knowledge | None) -> Result:
         return self._result(notears(moments, knowledge=known, **self._settings()))
@@ -278,8 +281,10 @@ class Golem(Graph):
     """Factor of the sum of absolute edge weights, at least 0. If it is not set: √(2 log p / n) of p
     columns and n records, a quarter of that in own units; at least the paper's 0.02 with equal
     variances and 0.002 without."""
-    threshold: float = 0.3
-    """Edges with smaller absolute weights are dropped."""
+    threshold: Threshold | None = None
+    """Edges with smaller absolute weights are dropped. `"ebic"`: edges are those that the extended
+    BIC keeps, by least squares of each column on the causes found. If it is not set: `"ebic"` with
+    `standardise = false` and without `[privacy]`, else 0.3."""
 
     @property
     def table(self) -> ResultTable:
@@ -290,7 +295,7 @@ class Golem(Graph):
         super().check(public)
         if self.penalty is not None:
             require_number("penalty", self.penalty, low=0)
-        require_number("threshold", self.threshold, low=0)
+        require_threshold(self.threshold)
 
     def run(self, moments: Moments, known: Knowledge | None) -> Result:
         return self._result(golem(moments, knowledge=known, **self._settings()))
