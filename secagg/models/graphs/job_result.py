@@ -99,10 +99,11 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     if fit.weights is not None:
         arrays["weights"] = fit.weights
     if truth is not None:
+        true = adjacency(truth, fit.names)
         summary["truth"] = [list(edge) for edge in truth]
-        summary["score"] = asdict(
-            compare_graphs(fit.directed, adjacency(truth, fit.names), fit.undirected)
-        )
+        summary["score"] = asdict(compare_graphs(fit.directed, true, fit.undirected))
+        if fit.knowledge is not None and (against := fit.knowledge.against(true)):
+            summary["notes"] = [against, *summary["notes"]]
     return Result(summary, arrays)
 
 

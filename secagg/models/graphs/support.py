@@ -55,9 +55,9 @@ def require_threshold(threshold: Threshold | None) -> None:
 def threshold_of(threshold: Threshold | None, *, standardised: bool, noised: bool) -> Threshold:
     """Return the default for None: "ebic" for exact moments in own units, else 0.3, the paper's.
 
-    In simulations in own units, "ebic" had no more wrong edges of strong effects, and many fewer of
-    weak ones. In standardised columns, whose directions are hardly identified, it had more of
-    strong ones (docs/math/measured-methods.md), and under noise it was no better.
+    In simulations in own units, "ebic" had at most half a wrong edge more of strong effects, and
+    many fewer of weak ones. In standardised columns, whose directions are hardly identified, it had
+    more of strong ones (docs/math/measured-methods.md), and under noise it was no better.
     """
     if threshold is None:
         return PAPERS_THRESHOLD if standardised or noised else "ebic"
