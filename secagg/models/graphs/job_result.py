@@ -92,6 +92,10 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
         fit = replace(fit, notes=(*fit.notes, note))
     if fit.weights is not None and not linear:
         fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
+    true = adjacency(truth or (), fit.names)
+    if truth is not None and fit.knowledge is not None:
+        against = fit.knowledge.against(true)
+        fit = replace(fit, notes=(against, *fit.notes) if against else fit.notes)
     summary = fit.to_dict()
     if fit.weights is not None and linear and float(fit.settings.get("penalty", 0)) > 0:
         summary = marked_shrunk(summary, "weights", _REFIT)
@@ -99,11 +103,8 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     if fit.weights is not None:
         arrays["weights"] = fit.weights
     if truth is not None:
-        true = adjacency(truth, fit.names)
         summary["truth"] = [list(edge) for edge in truth]
         summary["score"] = asdict(compare_graphs(fit.directed, true, fit.undirected))
-        if fit.knowledge is not None and (against := fit.knowledge.against(true)):
-            summary["notes"] = [against, *summary["notes"]]
     return Result(summary, arrays)
 
 
