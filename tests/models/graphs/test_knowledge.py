@@ -208,6 +208,10 @@ def test_keys_name_columns_or_single_variables() -> None:
     assert known is not None
     expected = {(i, j) for i in (3, 4) for j in (0, 1)} | {(2, 3)}
     assert set(map(tuple, np.argwhere(known.forbidden).tolist())) == expected
+    by_column = read(forbidden=(("ward", "bmi"), ("sex", "ward")))
+    assert by_column is not None  # all indicators of a column, as causes and as effects
+    pairs = set(map(tuple, np.argwhere(by_column.forbidden).tolist()))
+    assert pairs == {(3, 2), (4, 2), (1, 3), (1, 4)}
     assert read() is None
     some = known.select(["ward=a", "bmi"])
     np.testing.assert_array_equal(some.forbidden, [[False, False], [True, False]])
