@@ -154,6 +154,7 @@ class EdgeRule:
     vote: whether an edge needs more than half of the sites
     level: two-sided level of the test of one edge. None: the level is chosen so that all tests
         together seldom find a false edge
+    level_of_vote: whether `level` is that of the vote about one pair, and not of one site
     analysis: its name, if the job may have several
     beside_regressions: whether the job has regressions too, which are judged first
     """
@@ -164,6 +165,7 @@ class EdgeRule:
     pooled: bool
     vote: bool = False
     level: float | None = None
+    level_of_vote: bool = False
     analysis: str = ""
     beside_regressions: bool = False
 

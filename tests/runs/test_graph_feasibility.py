@@ -179,7 +179,8 @@ ADMM = EdgeRule(None, 0.01, 0.3, pooled=True)
 RULES = [
     ADMM,
     EdgeRule(None, 0.1, 0.05, pooled=False),
-    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.05),
+    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.01),
+    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.05, level_of_vote=True),
 ]
 
 
@@ -193,7 +194,8 @@ def test_the_smallest_edge_agrees_with_its_formula(rule: EdgeRule, epsilon: floa
     error = sd * math.sqrt(K) / (n * 0.04)
     assert found.weight_error == pytest.approx(error)
     level = rule.level or 0.05 / 10
-    if rule.level is None and not rule.pooled:  # p with P(Bin(4, p) >= 3) = level
+    if rule.level_of_vote or (rule.level is None and not rule.pooled):
+        # p with P(Bin(4, p) >= 3) = level
         grid = np.linspace(1e-4, 0.5, 200_001)
         level = grid[np.argmin(np.abs(binom.sf(2, 4, grid) - level))]
     z = norm.isf(level / 2)

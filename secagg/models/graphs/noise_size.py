@@ -77,14 +77,17 @@ def single_level(d: int, lagged: int = 0) -> float:
     return FALSE_GRAPHS / (d * (d - 1) / 2 + d * lagged)
 
 
-def vote_level(d: int, sites: Iterable[int]) -> float:
+def vote_level(d: int, sites: Iterable[int], level: float | None = None) -> float:
     """Return the two-sided level of one site's test if more than half of the sites decide.
+
+    level: of the vote about one pair; None for `single_level`
 
     sites: possible numbers of sites; P(Bin(K, p) >= m) is the incomplete beta function I_p(m,
         K - m + 1)
     """
     needed = ((k // 2 + 1, k) for k in sites)
-    return min(float(betaincinv(m, k - m + 1, single_level(d))) for m, k in needed)
+    level = single_level(d) if level is None else level
+    return min(float(betaincinv(m, k - m + 1, level)) for m, k in needed)
 
 
 def quantile(level: float) -> float:

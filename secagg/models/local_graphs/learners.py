@@ -175,8 +175,9 @@ class Learner:
     def edge_rule(self, columns: frozenset[str] | None, *, vote: bool) -> EdgeRule:
         """Return when a site finds an edge; that of GES is a score, as strict as a test of 1 %."""
         if self.algorithm in ("pc", "ges"):
-            level = self.alpha if self.algorithm == "pc" else _LEVEL_OF_BIC
-            return EdgeRule(columns, 0.0, 0.0, pooled=False, vote=vote, level=level)
+            tests = self.algorithm == "pc"
+            level = self.alpha if tests else _LEVEL_OF_BIC
+            return EdgeRule(columns, 0.0, 0.0, False, vote, level, level_of_vote=tests)
         penalty = self.settings()["penalty"]
         return EdgeRule(columns, penalty, self.threshold, pooled=False, vote=vote)
 
@@ -218,7 +219,7 @@ class Learner:
 
     def _learn_with_noise(self, moments: Moments, noise: SiteNoise) -> GraphFit:
         if self.algorithm == "pc":
-            return pc(noise.in_moments(moments), knowledge=self.knowledge, **self.settings())
+            return pc(noise.in_moments(moments), alpha=noise.level, knowledge=self.knowledge)
         if self.algorithm == "ges":
             noisy = noise.in_moments(moments)
             return ges(noisy, level=noise.level, knowledge=self.knowledge, **self.settings())

@@ -83,9 +83,10 @@ def noisy_fields(edges: Field, combine: Combine, redraws: int) -> tuple[tuple[Fi
     return fields, sees
 
 
-def level_of_a_site(public: PublicFacts, p: int) -> float:
+def level_of_a_site(public: PublicFacts, p: int, learner: Learner) -> float:
     """Return the level at which a site tests one pair, whatever number of sites takes part."""
-    return vote_level(p, range(public.min_sites, len(public.sites) + 1))
+    level = learner.alpha if learner.algorithm == "pc" else None
+    return vote_level(p, range(public.min_sites, len(public.sites) + 1), level)
 
 
 def average_floor(state: State) -> Array | None:

@@ -2,7 +2,10 @@
 
 The site knows the variances of the noise in its moments. So it raises its penalty and threshold to
 the size of the noise (NOTEARS: `secagg.models.graphs.noise_size`), or allows for the noise in each
-test and insertion (PC and GES: `secagg.models.graphs.pc_ges`, as on pooled moments).
+test and insertion (PC and GES: `secagg.models.graphs.pc_ges`, as on pooled moments). PC's `alpha`
+is then the level of the vote: each site tests at the level p at which more than half of the sites
+reject a true hypothesis with the probability alpha. With p = alpha, such tests miss many edges,
+because a majority of sites has to find an edge although each has its own noise.
 
 Stability. How much of the result is due to this one draw of the noise? The site takes its repaired
 moments for exact, adds fresh noise of the same variances, repairs them as before, and learns a

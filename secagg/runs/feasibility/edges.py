@@ -131,8 +131,10 @@ class _Edge:
     def smallest(self, weight_error: float, records: float) -> float:
         """Return L."""
         rule, d = self.rule, self.assumed.continuous + self.assumed.indicators
-        level = single_level(d) if rule.pooled else vote_level(d, [self.sites])
-        z = quantile(level if rule.level is None else rule.level)
+        level = rule.level or single_level(d)
+        if rule.level_of_vote or (rule.level is None and not rule.pooled):
+            level = vote_level(d, [self.sites], level)
+        z = quantile(level)
         own = records if rule.pooled else records / self.sites
         both = z * math.sqrt(weight_error**2 + 1 / own)
         least = universal(d) / math.sqrt(own) if rule.penalty is None else rule.penalty

@@ -14,7 +14,7 @@ from secagg.models.common.surrogate_records import surrogate_records
 from secagg.models.graphs.noise_size import quantile, single_level
 from secagg.models.local_graphs.learners import EDGES, Learner
 from secagg.models.local_graphs.method import LocalGraphs
-from secagg.models.local_graphs.noisy_site import REDRAWN, VARIANCE
+from secagg.models.local_graphs.noisy_site import REDRAWN, VARIANCE, level_of_a_site
 from secagg.models.local_graphs.scatter_noise import SiteNoise, redrawn
 
 NAMES, SITES = ("a", "b", "c"), ("s", "t", "u")
@@ -106,7 +106,7 @@ def test_tests_and_scores_allow_for_the_noise(learner: Any) -> None:
     )  # fmt: skip
     names = tuple("abcdef")
     blind = Learner(algorithm=learner)
-    level, ones = single_level(6), np.ones(6)
+    level, ones = 0.05 if learner == "pc" else single_level(6), np.ones(6)
     sees = products_noise(np.full((6, 6), (40 * 0.15) ** 2), ones, 4000, level)
     without, knowing = blind.fit(values, names), blind.fit(values, names, sees)
     count = [int((f.directed | f.undirected).sum()) for f in (without, knowing)]
@@ -186,8 +186,16 @@ def test_noise_that_columns_hide_from_one_another_makes_no_edge() -> None:
         S = np.triu(S) + np.triu(S, 1).T
         moments = Moments(NAMES, 4000, np.zeros(3), 4000 * S)
         noise = products_noise(np.full((3, 3), 40.0**2), np.ones(3), 4000, single_level(3))
-        fit = Learner(algorithm="pc", alpha=0.01).fit_moments(moments, noise)
+        fit = Learner(algorithm="pc").fit_moments(moments, replace(noise, level=0.01))
         assert fit.converged
         false += int((fit.directed | fit.directed.T | fit.undirected)[1, 2])
     # At the level of 1 %, two or more of 20 have a probability of 1.7 %.
     assert false <= 1
+
+
+def test_the_level_of_pc_is_that_of_the_vote() -> None:
+    """Of three sites two decide: P(Bin(3, p) >= 2) = 3 p^2 - 2 p^3."""
+    p = level_of_a_site(PUBLIC, 3, Learner(algorithm="pc", alpha=0.1))
+    assert 3 * p**2 - 2 * p**3 == pytest.approx(0.1)
+    p = level_of_a_site(PUBLIC, 3, Learner(algorithm="ges", alpha=0.1))
+    assert 3 * p**2 - 2 * p**3 == pytest.approx(single_level(3))
