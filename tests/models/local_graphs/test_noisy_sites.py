@@ -184,8 +184,9 @@ def test_noise_that_columns_hide_from_one_another_makes_no_edge() -> None:
         x[:, 2] = 0.7 * x[:, 0] + 0.7 * x[:, 2]  # c depends on b through a alone
         S = np.corrcoef(x.T) + np.triu(0.01 * rng.normal(size=(3, 3)), 1)
         S = np.triu(S) + np.triu(S, 1).T
-        moments = Moments(NAMES, 4000, np.zeros(3), 4000 * S)
-        noise = products_noise(np.full((3, 3), 40.0**2), np.ones(3), 4000, single_level(3))
+        units = np.outer(HALF, HALF)
+        moments = Moments(NAMES, 4000, np.zeros(3), 4000 * S * units)
+        noise = products_noise((40 * units) ** 2, HALF, 4000, single_level(3))
         fit = Learner(algorithm="pc").fit_moments(moments, replace(noise, level=0.01))
         assert fit.converged
         false += int((fit.directed | fit.directed.T | fit.undirected)[1, 2])
