@@ -79,6 +79,15 @@ def test_supported_edges_are_those_of_an_elimination_by_likelihoods() -> None:
     assert expected.tolist() == graph("ab", "bc", "ad").tolist()
 
 
+@pytest.mark.parametrize(("gain", "kept"), [(8.9, False), (9.5, True)])
+def test_an_edge_costs_log_n_and_twice_log_p(gain: float, kept: bool) -> None:
+    """log 400 + 2 log 5 = 9.21; `gain` is n log(1 / (1 - r^2)), of a single cause."""
+    R = np.eye(5)
+    R[0, 1] = R[1, 0] = math.sqrt(1 - math.exp(-gain / N))
+    assert Support(R, N).evidence(1, [0]) == pytest.approx([gain], rel=1e-9)
+    assert Support(R, N).supported(graph("ab"))[0, 1] == kept
+
+
 def test_what_was_dropped_is_tested_beside_the_kept_causes() -> None:
     table = rows()
     W = np.zeros((5, 5))

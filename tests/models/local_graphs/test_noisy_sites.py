@@ -200,3 +200,15 @@ def test_the_level_of_pc_is_that_of_the_vote() -> None:
     assert 3 * p**2 - 2 * p**3 == pytest.approx(0.1)
     p = level_of_a_site(PUBLIC, 3, Learner(algorithm="ges", alpha=0.1))
     assert 3 * p**2 - 2 * p**3 == pytest.approx(single_level(3))
+
+
+@pytest.mark.usefixtures("causal_learn")
+@pytest.mark.parametrize(("level", "edges"), [(0.05, 1), (0.001, 0)])
+def test_ges_adds_edges_beyond_the_sites_own_level(level: float, edges: int) -> None:
+    """r = .8 with noise of .3 and chance of .1: 6.4 squared deviations; log n is 4.6."""
+    S = np.eye(3)
+    S[0, 1] = S[1, 0] = 0.8
+    noise = products_noise(np.full((3, 3), 30.0**2), np.ones(3), 100, level)
+    moments = Moments(NAMES, 100, np.zeros(3), 100 * S)
+    fit = Learner(algorithm="ges").fit_moments(moments, noise)
+    assert fit.converged and np.triu(fit.undirected | fit.directed | fit.directed.T).sum() == edges
