@@ -82,8 +82,8 @@ def _dropped_note(dropped: dict[str, Any], threshold: float, *, standardised: bo
     largest = dropped["largest"]
     unit = "standard deviations" if standardised else "the columns' own units"
     return (
-        f"The threshold of {threshold:g} (in {unit}) dropped {dropped['edges']} edges, of which "
-        f"{dropped['clear']} have |t| above {CLEAR:g} beside the causes found. The largest is "
+        f"Edges dropped by the threshold of {threshold:g} (in {unit}): {dropped['edges']}. Of "
+        f"these, {dropped['clear']} with |t| above {CLEAR:g} beside the causes found. The largest: "
         f"{largest['from']} -> {largest['to']}, {largest['weight']:.3g} (by least squares "
         f"{largest['estimate']:.3g}, standard error {largest['std_error']:.2g}, which ignores that "
         'the graph was chosen). A smaller threshold keeps more; threshold = "ebic" keeps those '
