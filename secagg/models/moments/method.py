@@ -151,7 +151,8 @@ class PooledMoments(RequiredSettings):
         rules, others = list[EdgeRule | str](), False
         for table in self.analyses:
             settings = dict(table)
-            kind = KINDS.get(settings.pop("kind", None))
+            named = settings.pop("kind", None)
+            kind = KINDS.get(named) if isinstance(named, str) else None
             others |= kind is not None and not issubclass(kind, Graph | Describe)
             if kind is not None and issubclass(kind, Graph):
                 try:
