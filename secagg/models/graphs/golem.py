@@ -53,12 +53,16 @@ from secagg.models.graphs.acyclicity import (
     break_ties,
     minimise_sparse,
 )
-from secagg.models.graphs.chosen_edges import chosen_edges
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.noise_size import universal
 from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.support import Threshold, require_threshold, threshold_of
+from secagg.models.graphs.support import (
+    Threshold,
+    chosen_edges,
+    require_threshold,
+    threshold_of,
+)
 from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments

@@ -53,7 +53,7 @@ from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.common.noisy_partials import NoisyPartials, noisy_partials
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.support import eliminate
+from secagg.models.graphs.acyclicity import eliminate
 
 OWN_UNITS = "columns keep their own units, in which weights have no expected size"
 """Why the plan does not judge a graph."""

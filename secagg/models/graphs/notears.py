@@ -45,12 +45,16 @@ from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     break_ties,
 )
-from secagg.models.graphs.chosen_edges import chosen_edges
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.support import Threshold, require_threshold, threshold_of
+from secagg.models.graphs.support import (
+    Threshold,
+    chosen_edges,
+    require_threshold,
+    threshold_of,
+)
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 RHO_MAX = 1e16  # from the authors' program: above it no digit of h is correct

@@ -22,7 +22,7 @@ from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.units import centred
 from secagg.models.graphs.inputs import singular
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack

@@ -18,8 +18,7 @@ from secagg.models.graphs.acyclicity import (
     is_acyclic,
     largest_weight,
 )
-from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.proximal_newton import GraphParameters
+from secagg.models.graphs.proximal_newton import GraphParameters, LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.advice import advice
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, failure

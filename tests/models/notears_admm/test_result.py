@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, begin
 from secagg.models.notears_admm.linear_simulation import learn
