@@ -45,10 +45,14 @@ METHODS: dict[str, dict[str, Any]] = {
 
 Learner = Callable[[Moments, bool], GraphFit]
 LEARNERS: dict[str, Learner] = {
-    f"NOTEARS {PENALTY:g}": lambda m, scaled: notears(m, standardise=scaled, penalty=PENALTY),
-    f"NOTEARS {USUAL:g}": lambda m, scaled: notears(m, standardise=scaled, penalty=USUAL),
-    "GOLEM-EV": lambda m, scaled: golem(m, standardise=scaled, equal_variances=True),
-    "GOLEM-NV": lambda m, scaled: golem(m, standardise=scaled),
+    f"NOTEARS {PENALTY:g}": lambda m, scaled: notears(
+        m, standardise=scaled, penalty=PENALTY, threshold=0.3
+    ),
+    f"NOTEARS {USUAL:g}": lambda m, scaled: notears(
+        m, standardise=scaled, penalty=USUAL, threshold=0.3
+    ),
+    "GOLEM-EV": lambda m, scaled: golem(m, standardise=scaled, equal_variances=True, threshold=0.3),
+    "GOLEM-NV": lambda m, scaled: golem(m, standardise=scaled, threshold=0.3),
 }
 UNITLESS: dict[str, Callable[[Moments], GraphFit]] = {"PC": pc, "GES": ges}
 LIKE = next(iter(LEARNERS))

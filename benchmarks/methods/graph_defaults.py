@@ -67,13 +67,17 @@ def golem_by(factor: float, *, ev: bool = False) -> Callable[[Array, str], Graph
         n, d = rows.shape
         least = 0.02 if ev else 0.002
         penalty = max(least, factor * math.sqrt(2 * math.log(d) / n))
-        return golem(moments_of(rows), standardise=False, penalty=penalty, equal_variances=ev)
+        return golem(
+            moments_of(rows), standardise=False, penalty=penalty, equal_variances=ev, threshold=0.3
+        )
 
     return learn
 
 
 def golem_default(rows: Array, units: str, *, ev: bool) -> GraphFit:
-    return golem(moments_of(rows), standardise=units == "standardised", equal_variances=ev)
+    return golem(
+        moments_of(rows), standardise=units == "standardised", equal_variances=ev, threshold=0.3
+    )
 
 
 GOLEM: Mapping[str, Callable[[Array, str], GraphFit]] = {
@@ -83,7 +87,7 @@ GOLEM: Mapping[str, Callable[[Array, str], GraphFit]] = {
     "GOLEM-EV, the paper's penalty": golem_by(0.0, ev=True),
     **{f"calibration NV {c:g}": golem_by(c) for c in (0.25, 0.5, 1.0, 1.5)},
     **{f"calibration EV {c:g}": golem_by(c, ev=True) for c in (0.25, 0.5, 1.0)},
-    "NOTEARS": lambda rows, units: notears(moments_of(rows), standardise=False),
+    "NOTEARS": lambda rows, units: notears(moments_of(rows), standardise=False, threshold=0.3),
 }
 
 

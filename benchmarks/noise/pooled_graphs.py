@@ -32,7 +32,7 @@ from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.result import GraphFit
 
-OWN: dict[str, Any] = {"standardise": False}
+OWN: dict[str, Any] = {"standardise": False, "threshold": 0.3}
 """All errors have variance 1, so columns in their own units tell directions."""
 LEARNERS: dict[str, tuple[Callable[..., GraphFit], dict[str, Any]]] = {
     "notears": (notears, OWN), "golem": (golem, {**OWN, "equal_variances": True}),

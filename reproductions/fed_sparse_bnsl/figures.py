@@ -92,8 +92,8 @@ NOTES = (
     "single contributions; noise at sites, and Fed-Sparse-BNSL's, needs no such protocol.",
     "Fed-Sparse-BNSL is built from published summaries, because its text and program could not be "
     "read. Its open settings were chosen by a search on other graphs, at no cost in privacy, for "
-    "each d and epsilon. secagg's methods have default settings, with columns in their own units; "
-    "one row has a penalty and a threshold that were chosen in the same way.",
+    "each d and epsilon. secagg's methods have default settings, with columns in their own units "
+    "and threshold 0.3; one row has a penalty and a threshold that were chosen in the same way.",
     "All know each column's standard deviation s in the population: as bounds of -4 s to 4 s, as "
     "scale of clipping and of steps.",
     "kB: numbers that a site sends, before the overhead of a protocol; eight bytes each, or twelve "

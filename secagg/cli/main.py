@@ -144,7 +144,8 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
         output.show_run(done)
     for analysis in done.result.summary.get("analyses", []):
         if "failed" in analysis:
-            exit_with(UsageError(str(folder), analysis["failed"], "All other results are written."))
+            advice = "All other results are written."
+            exit_with(UnusableResult(str(folder), analysis["failed"], advice))
     unusable = [block for block in blocks(done.facts, done.result.summary) if not block.usable]
     if unusable:
         what = unusable[0].title + ": " + next(iter(unusable[0].notes), "not converged").rstrip(".")

@@ -149,19 +149,25 @@ class EdgeRule:
     columns: names of the columns or variables of the graph; None for all
     penalty, threshold: for two columns that are unrelated to all others, an edge is found if
         |correlation| > penalty + threshold. Both are 0 for a method that tests edges, or computes
-        their probability
+        their probability. Penalty None: the universal threshold of chance, root(2 log d / n)
     pooled: whether the sites' moments decide together; if not, sites learn alone
     vote: whether an edge needs more than half of the sites
     level: two-sided level of the test of one edge. None: the level is chosen so that all tests
         together seldom find a false edge
+    level_of_vote: whether `level` is that of the vote about one pair, and not of one site
+    analysis: its name, if the job may have several
+    beside_regressions: whether the job has regressions too, which are judged first
     """
 
     columns: frozenset[str] | None
-    penalty: float
+    penalty: float | None
     threshold: float
     pooled: bool
     vote: bool = False
     level: float | None = None
+    level_of_vote: bool = False
+    analysis: str = ""
+    beside_regressions: bool = False
 
 
 # --- further functions of a method ----------------------------------------------------------------

@@ -77,11 +77,12 @@ def check_column(
     else:
         numbers = np.bincount(values.astype(np.intp), minlength=len(column.levels)).tolist()
         levels = dict(zip(column.levels, numbers, strict=True))
+        strange = _unused(name, levels)
     note = ""
     if constant:
         note = _constant(column, read.values_outside, share)
     elif strange:
-        note = "strange values: see below"
+        note = "unused levels: see below" if levels else "strange values: see below"
     elif read.outside:
         note = "check the bounds and the unit" if share > _MANY else "values outside"
     check = ColumnCheck(
@@ -97,6 +98,15 @@ def check_column(
         levels,
     )
     return check, present
+
+
+def _unused(name: str, levels: Mapping[str, int]) -> list[str]:
+    """Return which declared levels no value has; a level that no site has tells nothing."""
+    unused = [repr(level) for level, number in levels.items() if not number]
+    if not unused or len(unused) == len(levels):
+        return []
+    have = f"no record here has the level{'s' if len(unused) > 1 else ''} {', '.join(unused)}"
+    return [f"column {name!r}: {have}. If no site has one, most methods refuse the column"]
 
 
 def _constant(column: Column, outside: NDArray[np.float64], share: float) -> str:

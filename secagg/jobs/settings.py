@@ -47,11 +47,12 @@ JOB = {
     "engine": ("secagg.jobs.job", "Engine"),
 }
 ANALYSES = {
-    kind: ("secagg.models.moments.analyses", kind.title().replace("_", ""))
-    for kind in (
-        *("describe", "ols", "ridge", "lasso"),
-        *("pc", "ges", "notears", "golem", "graphical_lasso"),
-    )
+    kind: (f"secagg.models.moments.{module}", kind.title().replace("_", ""))
+    for module, kinds in {
+        "analyses": ("describe", "ols", "ridge", "lasso"),
+        "graph_analyses": ("pc", "ges", "notears", "golem", "graphical_lasso"),
+    }.items()
+    for kind in kinds
 }
 POLICY = {
     "policy": ("secagg.privacy.policy.site_policy", "SitePolicy"),

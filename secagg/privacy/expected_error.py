@@ -216,7 +216,7 @@ def feasibility(assumed: Assumptions, planned: PlannedNoise) -> Feasibility:
 def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     """Return the predicted error and its parts."""
     mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
-    noise = planned.sensitivity / mu * math.sqrt(_sum_variance(planned))
+    noise = planned.sensitivity / mu * math.sqrt(sum_variance(planned))
     records, rho = assumed.records, assumed.correlation
     *predictors, outcome = variances(assumed)
     d = len(predictors)
@@ -247,7 +247,7 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     return _Predicted(error, random, needed, None, ratio, None)
 
 
-def _sum_variance(planned: PlannedNoise) -> float:
+def sum_variance(planned: PlannedNoise) -> float:
     """Return the ratio of two variances: of all noise in a sum, and of the noise that counts.
 
     For the guarantee of a record, the noise of colluding sites does not count. In placement `site`,

@@ -23,7 +23,7 @@ from secagg.audits.attacks.statistics.admm_solved_sums import (
     upper_triangles,
 )
 from secagg.contracts import State, Update
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule, advance, begin
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack

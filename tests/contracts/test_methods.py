@@ -7,6 +7,7 @@ import copy
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -257,3 +258,48 @@ def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> N
     else:
         with pytest.raises((CapabilityError, JobError)):
             plan_job(parse_job(private), tables)
+
+
+LEVELS = {"type": "categorical", "levels": ["a", "b", "c", "nobody"]}
+UNINFORMATIVE: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "a level that no record has": (LEVELS, ["nobody", "w"], ["w=b", "w=c"]),
+    "a constant column": ({"type": "continuous", "low": -6, "high": 6}, ["w"], []),
+}
+"""How column w is declared, what the error names, and what a corrected job uses in its place."""
+WITHOUT_ERROR = {"gradient", "local_graphs", "torch_module", "fedngm", "fedngr"}
+"""Methods whose results exist without information on a column."""
+
+
+def job_with(name: str, declared: dict[str, Any], used: list[str], ledgers: Path) -> dict[str, Any]:
+    made = copy.deepcopy(job(name))
+    made["columns"]["w"] = declared
+    made["sites"]["ledgers"] = str(ledgers)
+    for settings in (made["method"], *made["method"].get("analyses", [])):
+        for key in {"variables", "predictors"} & settings.keys():
+            settings[key] = [*settings[key], *used]
+    return made
+
+
+@pytest.mark.parametrize("case", UNINFORMATIVE)
+def test_an_uninformative_column_is_named_and_a_corrected_job_runs(
+    name: str, case: str, tmp_path: Path
+) -> None:
+    """Sites keep their ledgers: a correction that they refuse would be none."""
+    declared, named, others = UNINFORMATIVE[case]
+    tables = {site: records(i, 90 + i) for i, site in enumerate(SITES)}
+    for i, table in enumerate(tables.values()):
+        levels = np.random.default_rng([9, i]).choice(LEVELS["levels"][:3], len(table))
+        table["w"] = levels if declared is LEVELS else 1.5
+
+    def told(used: list[str]) -> list[str]:
+        try:
+            summary = run(job_with(name, declared, used, tmp_path), tables).result.summary
+        except UsageError as error:
+            assert error.where == "analysis" and error.advice
+            return [error.what]
+        return [each["failed"] for each in summary.get("analyses", ()) if "failed" in each]
+
+    errors = told(["w"])
+    assert bool(errors) != (name in WITHOUT_ERROR)
+    assert all(repr(each) in error for error in errors for each in named)
+    assert not errors or not told(others)

@@ -25,14 +25,20 @@ from secagg.sessions.site_moments import draw_site_moments
 D, SITES = 6, "abcd"
 
 
-def planned(method: dict[str, Any], epsilon: float = 4.0, data: Any = None, **more: Any) -> Any:
+def planned(
+    method: dict[str, Any],
+    epsilon: float = 4.0,
+    data: Any = None,
+    protocol: str = "plain",
+    **more: Any,
+) -> Any:
     column = {"type": "continuous", "low": -5, "high": 5}
     raw = {
         "title": "t",
         "sites": {"max_rows": 20_000},
         "columns": {f"x{j}": column for j in range(D)},
         "method": method,
-        "protocol": {"name": "plain"},
+        "protocol": {"name": protocol},
         "release": {"min_sites": 2, "min_records": 5},
         "privacy": {
             "placement": "site", "epsilon": epsilon, "delta": 1e-5, "expected_records": 4000,
@@ -132,13 +138,49 @@ def test_graphs_in_own_units_are_not_judged(name: str) -> None:
     assert found["verdict"] is None and "own units" in found["words"]
 
 
+def pooled(*kinds: str, placement: str = "site", **keys: Any) -> dict[str, Any]:
+    analyses = [{"kind": kind, **keys} for kind in kinds]
+    method = {"name": "moments", "analyses": analyses}
+    return judged(method, 1.5, protocol="masked", placement=placement)
+
+
+def test_graphs_of_pooled_moments_are_judged() -> None:
+    """Noise at four sites has four times the variance of one; in the sum, 4 / 3 (one colludes)."""
+    at_sites, in_sum = pooled("notears"), pooled("notears", placement="sum")
+    once = judged(GRAPH, 1.5)["weight_error"]
+    assert at_sites["weight_error"] == pytest.approx(once, rel=0.04)  # weights are rounded
+    assert in_sum["weight_error"] == pytest.approx(at_sites["weight_error"] / math.sqrt(3), rel=0.1)
+    assert at_sites["words"].startswith("the graph by notears: ")
+    # of several, the one that needs the largest effects
+    assert pooled("pc", "notears")["smallest_edge"] == at_sites["smallest_edge"]
+    tested, scored = pooled("pc", alpha=0.01), pooled("ges")
+    assert tested["smallest_edge"] < scored["smallest_edge"] < at_sites["smallest_edge"]
+    likelihood = pooled("golem", threshold=0.0)
+    universal = math.sqrt(2 * math.log(D)) * max(likelihood["weight_error"], 1 / math.sqrt(4000))
+    level = math.hypot(likelihood["weight_error"], 1 / math.sqrt(4000)) * norm.isf(0.05 / 30)
+    assert likelihood["smallest_edge"] == pytest.approx(1.3 * max(universal, level), rel=1e-3)
+
+
+def test_regressions_beside_a_graph_are_judged_on_all_columns() -> None:
+    ols = {"kind": "ols", "outcome": "x0", "predictors": ["x1"]}
+    graph = {"kind": "pc", "variables": ["x1", "x2"]}
+    both = judged({"name": "moments", "analyses": [ols, graph]})
+    alone = judged({"name": "moments", "analyses": [ols]})
+    assert (both["error"], both["verdict"]) == (alone["error"], alone["verdict"])
+    assert both["graph"]["smallest_edge"] > 0 and "the graph by pc" in both["words"]
+    assert both["assumed_deviations"] == alone["assumed_deviations"]
+    own = pooled("notears", standardise=False)
+    assert own["verdict"] is None and "own units" in own["words"]
+
+
 ASSUMED = Assumptions(4000, 5, 0, 100.0)
 NOISED = PlannedNoise((CONSTANT**2 + 1.44) / math.sqrt(2), 1.0, 1e-5, Placement.SITE, 4)
 ADMM = EdgeRule(None, 0.01, 0.3, pooled=True)
 RULES = [
     ADMM,
     EdgeRule(None, 0.1, 0.05, pooled=False),
-    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.05),
+    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.01),
+    EdgeRule(None, 0.0, 0.0, pooled=False, vote=True, level=0.05, level_of_vote=True),
 ]
 
 
@@ -152,7 +194,8 @@ def test_the_smallest_edge_agrees_with_its_formula(rule: EdgeRule, epsilon: floa
     error = sd * math.sqrt(K) / (n * 0.04)
     assert found.weight_error == pytest.approx(error)
     level = rule.level or 0.05 / 10
-    if rule.level is None and not rule.pooled:  # p with P(Bin(4, p) >= 3) = level
+    if rule.level_of_vote or (rule.level is None and not rule.pooled):
+        # p with P(Bin(4, p) >= 3) = level
         grid = np.linspace(1e-4, 0.5, 200_001)
         level = grid[np.argmin(np.abs(binom.sf(2, 4, grid) - level))]
     z = norm.isf(level / 2)

@@ -14,9 +14,9 @@ from secagg.experiments.simulated_graphs import (
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclic_lasso import LeastSquares
 from secagg.models.graphs.acyclicity import acyclic_edges
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from reproductions.fed_sparse_bnsl.tasks.mechanism import Array, LocalProblem, descend, step_noise
 from secagg.models.graphs.acyclicity import acyclic_edges
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule, advance, begin
 
 ENTRY_BYTES = 12

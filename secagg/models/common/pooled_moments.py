@@ -19,22 +19,41 @@ from secagg.models.numerics.precision import ROUNDING
 
 MAX_CORRELATION_ERROR = 1e-4  # with a larger rounding error, analyses are refused
 
+_KEEP_DECLARED = (
+    "Keep the column as it is declared: after an exact sum, sites refuse other bounds or levels."
+)
 CONSTANT_COLUMN_ADVICE = (
-    "Check its bounds: they may be much too wide, or values outside them were clipped. If it is "
-    "really constant, leave it out."
+    "Leave it out of the method's columns. If it does vary, its bounds may be much too wide, or "
+    f"values outside them were clipped. {_KEEP_DECLARED}"
 )
 
 
-def constant_column(column: str, within: int | None = None) -> str:
-    """Return the error text for a column that looks constant; see also `CONSTANT_COLUMN_ADVICE`.
+def constant_column(name: str, within: int | None = None) -> str:
+    """Return the error text for a variable that looks constant; name: a column, or `column=level`.
 
     within: as in `Moments`
 
     Sums are rounded to steps proportional to the bounds, so a column that hardly varies within its
     bounds cannot be distinguished from a constant one.
     """
+    column, _, level = name.partition("=")
+    where = "" if within is None else " of any site"
+    if level:
+        return f"no record{where}, or every one, has the level {level!r} of column {column!r}"
     where = "" if within is None else " within any site"
-    return f"column {column!r} does not vary{where}, or too little to measure within its bounds"
+    return f"column {name!r} does not vary{where}, or too little to measure within its bounds"
+
+
+def constant_column_error(name: str, within: int | None = None) -> UsageError:
+    """Return the error of every method for such a variable."""
+    column, _, level = name.partition("=")
+    advice = CONSTANT_COLUMN_ADVICE
+    if level:
+        advice = (
+            f"In the method's columns, name the other levels in place of {column!r}, as "
+            f"'{column}=LEVEL'. {_KEEP_DECLARED}"
+        )
+    return UsageError("analysis", constant_column(name, within), advice)
 
 
 @dataclass(frozen=True)
@@ -128,7 +147,7 @@ class Moments:
         """Correlation matrix, shape (p, p). Raises UsageError that names a constant column."""
         if np.any(self.constant):
             name = self.names[int(np.argmax(self.constant))]
-            raise UsageError("analysis", constant_column(name, self.within), CONSTANT_COLUMN_ADVICE)
+            raise constant_column_error(name, self.within)
         if self.error > MAX_CORRELATION_ERROR:
             assert self.errors is not None
             name = self.names[int(np.argmax(self.errors))]

@@ -7,7 +7,7 @@ import numpy as np
 from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
-from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, constant_column
+from secagg.models.common.pooled_moments import constant_column_error
 
 SQUARES_BITS = 80
 """Fraction bits of sums of squares: bounds may be much wider than a column's standard deviation."""
@@ -30,7 +30,7 @@ def deviations(variance: Array, min_variance: float, names: list[str]) -> Array:
     """
     if np.any(variance <= min_variance):
         name = names[int(np.argmin(variance))]
-        raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
+        raise constant_column_error(name)
     return np.sqrt(variance)
 
 

@@ -29,7 +29,7 @@ from secagg.contracts import MAX_PREDICTOR, Family, Outcome, TermBounds
 from secagg.core.arrays import Array
 from secagg.errors import DataError, PeerError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, per_sd, tested_terms
-from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, constant_column
+from secagg.models.common.pooled_moments import constant_column_error
 from secagg.models.numerics.cholesky import TOLERANCE, factor
 from secagg.models.numerics.precision import ROUNDING
 
@@ -316,8 +316,8 @@ def _unit_factor(
     correlation = hessian / root[:, None] / root[None, :]
     if names[0] == INTERCEPT:
         for name, entry in zip(names[1:], correlation[0, 1:], strict=True):
-            if 0 <= 1 - entry**2 < tolerance:
-                raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
+            if abs(1 - entry**2) < tolerance:
+                raise constant_column_error(name)
     return factor(correlation, names, tolerance), root
 
 
@@ -327,7 +327,7 @@ def _diagonal_root(hessian: Array, names: Sequence[str]) -> Array:
     if not np.all(diagonal > 0):
         name = names[int(np.argmin(diagonal))]
         if names[0] == INTERCEPT != name and diagonal[0] > 0:  # 0 in all records
-            raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
+            raise constant_column_error(name)
         what = f"the records have no information on column {name!r}"
         raise UsageError("regression", what, "Leave it out.")
     return np.sqrt(diagonal)

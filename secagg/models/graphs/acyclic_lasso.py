@@ -19,8 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.proximal_newton import Multipliers, Step, descend
+from secagg.models.graphs.proximal_newton import LinearGraph, Multipliers, Step, descend
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 MAX_STEPS = 10  # in one call

@@ -115,6 +115,23 @@ def acyclic_edges(W: Array, threshold: float) -> tuple[NDArray[np.bool_], float]
     return size > level, level
 
 
+def eliminate(
+    directed: NDArray[np.bool_], evidence: Callable[[int, list[int]], Array], least: float
+) -> NDArray[np.bool_]:
+    """Return the edges of a DAG whose evidence exceeds `least`, by backward elimination.
+
+    evidence: of a variable's causes, given the variable and them
+    """
+    kept = directed.copy()
+    for y in range(len(kept)):
+        while causes := np.flatnonzero(kept[:, y]).tolist():
+            found = evidence(y, causes)
+            if found.min() > least:
+                break
+            kept[causes[int(found.argmin())], y] = False
+    return kept
+
+
 def between_variables(W: Array) -> Array:
     """Return W with zeros for effects of variables on themselves."""
     return np.where(np.eye(len(W), dtype=bool), 0, W)

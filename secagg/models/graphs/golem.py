@@ -51,15 +51,18 @@ from secagg.models.graphs.acyclicity import (
     Objective,
     acyclicity,
     break_ties,
-    failure_advice,
-    graph_over_threshold,
     minimise_sparse,
-    no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.noise_size import universal
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.support import (
+    Threshold,
+    chosen_edges,
+    require_threshold,
+    threshold_of,
+)
 from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
@@ -107,7 +110,7 @@ def golem(
     standardise: bool = True,
     penalty: float | None = None,
     dag_penalty: float = 5.0,
-    threshold: float = 0.3,
+    threshold: Threshold | None = None,
     knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by GOLEM-EV (equal_variances) or GOLEM-NV (default).
@@ -116,8 +119,10 @@ def golem(
     penalty: weight of sum |B_ij|, at least 0; None: the default above. The EV fit that starts NV
         uses EV's, or the paper's if a penalty is given.
     dag_penalty: weight of h, at least 0; 5 as in the paper
-    threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
-        paper. If cycles remain, it is raised until none is left, with a note.
+    threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped. If cycles
+        remain, it is raised until none is left, with a note. "ebic": those that
+        `secagg.models.graphs.support` keeps. None: 0.3 as in the
+        paper, or "ebic" for exact moments in own units
     knowledge: about these variables; forbidden edges only
     diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as applied). If the
     optimiser fails, the edges are those of B over the threshold, including cycles.
@@ -127,9 +132,11 @@ def golem(
     if penalty is not None:
         require_number("penalty", penalty, low=0)
     require_number("dag_penalty", dag_penalty, low=0)
-    require_number("threshold", threshold, low=0)
+    require_threshold(threshold)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("GOLEM")
+    noised = data.noise is not None
+    threshold = threshold_of(threshold, standardised=standardise, noised=noised)
     S = data.matrix
     usual = universal(len(S)) / math.sqrt(data.effective_n)
     usual *= 1.0 if standardise else OWN_UNITS_SHARE
@@ -161,21 +168,15 @@ def golem(
     caution = _caution(
         data.effective_n / len(S), standardise=standardise, equal_variances=equal_variances
     )
-    directed, applied, notes = graph_over_threshold(
-        fit.x, threshold, failure, failure_advice(standardised=standardise)
-    )
-    if failure is None and not np.any(directed):
-        raised = bool(np.any(lambdas > penalty))
-        notes += (no_edge_note(fit.x, data.names, threshold, raised=raised),)
-    facts = None
-    if data.noise is not None:
-        directed, facts, told = data.noise.judged(directed, penalty, np.asarray(lambdas))
-        notes += (told,)
+    chosen = chosen_edges(
+        fit.x, data, threshold, penalty=penalty, in_force=lambdas, standardised=standardise,
+        failure=failure,
+    )  # fmt: skip
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,
-        directed=directed,
-        undirected=np.zeros_like(directed),
+        directed=chosen.directed,
+        undirected=np.zeros_like(chosen.directed),
         weights=fit.x,
         converged=failure is None,
         settings={
@@ -188,12 +189,13 @@ def golem(
         diagnostics={
             "h": acyclicity(fit.x)[0],
             "evaluations": evaluations,
-            "threshold": applied,
+            "threshold": chosen.threshold,
         },
-        notes=(caution, *notes) if caution else notes,
+        notes=(caution, *chosen.notes) if caution else chosen.notes,
         caution=caution,
         knowledge=known,
-        noise=facts,
+        noise=chosen.noise,
+        dropped=chosen.dropped,
     )
 
 

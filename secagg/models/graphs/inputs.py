@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.noise_size import PooledNoise, pooled_noise
+from secagg.models.numerics.cholesky import factor
 
 # On the correlation scale. A variable whose squared multiple correlation with others exceeds
 # 1 - RANK_TOLERANCE counts as an exact linear combination of them: double precision leaves about
@@ -51,15 +52,32 @@ class GraphInput:
         """
         if self.full_rank or (few_records and self.effective_n <= len(self.names)):
             return
-        raise singular(method, self.n, len(self.names))
+        raise singular(method, self.n, self.matrix, self.names)
 
 
-def singular(method: str, n: int, p: int) -> UsageError:
-    """Return the error of every graph method on a singular matrix."""
+def singular(
+    method: str,
+    n: int,
+    matrix: NDArray[np.float64],
+    names: Sequence[str] = (),
+    tolerance: float = RANK_TOLERANCE,
+) -> UsageError:
+    """Return the error of every graph method on a singular matrix, which names a variable at fault.
+
+    matrix: covariance or correlation; names: of its variables, if one is to be named
+    tolerance: below it, an eigenvalue of the correlations counts as 0
+    """
+    p, dependence = len(matrix), ""
+    if names and n > p:
+        root = np.sqrt(np.diagonal(matrix))
+        try:  # the smallest unexplained share is at most p times the smallest eigenvalue
+            factor(matrix / root / root[:, None], names, p * tolerance)
+        except UsageError as error:
+            dependence = f"; {error.what}"
     return UsageError(
         "analysis",
         f"{method} needs linearly independent variables and more records than variables "
-        f"({n} records, {p} variables)",
+        f"({n} records, {p} variables){dependence}",
         "Leave out variables that the others determine, such as one of a set of "
         "indicators that add up to 1.",
     )

@@ -92,17 +92,19 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
         fit = replace(fit, notes=(*fit.notes, note))
     if fit.weights is not None and not linear:
         fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
+    true = adjacency(truth or (), fit.names)
+    if truth is not None and fit.knowledge is not None:
+        against = fit.knowledge.against(true)
+        fit = replace(fit, notes=(against, *fit.notes) if against else fit.notes)
     summary = fit.to_dict()
-    if fit.weights is not None and linear and fit.settings.get("penalty", 0) > 0:
+    if fit.weights is not None and linear and float(fit.settings.get("penalty", 0)) > 0:
         summary = marked_shrunk(summary, "weights", _REFIT)
     arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
     if fit.weights is not None:
         arrays["weights"] = fit.weights
     if truth is not None:
         summary["truth"] = [list(edge) for edge in truth]
-        summary["score"] = asdict(
-            compare_graphs(fit.directed, adjacency(truth, fit.names), fit.undirected)
-        )
+        summary["score"] = asdict(compare_graphs(fit.directed, true, fit.undirected))
     return Result(summary, arrays)
 
 

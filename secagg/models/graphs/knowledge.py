@@ -56,6 +56,22 @@ class Knowledge:
                 parts.append(f"{key} {listed}")
         return f"Knowledge of the job, not found in the records: {'; '.join(parts)}."
 
+    def against(self, truth: NDArray[np.bool_]) -> str:
+        """Return a sentence on true edges, (p, p), that the knowledge contradicts; "" if none."""
+        p = len(self.names)
+        both = {
+            "edges of method.truth are ruled out": truth & self.forbidden[:p],
+            "required edges are not in method.truth": self.required & ~truth,
+        }
+        parts = []
+        for what, edges in both.items():
+            listed = [f"{self.names[i]} -> {self.names[j]}" for i, j in np.argwhere(edges)]
+            if listed:
+                parts.append(f"{what} ({', '.join(listed)})")
+        if not parts:
+            return ""
+        return f"The job contradicts itself: {'; '.join(parts)}. So no graph has a full score."
+
 
 FORBIDDEN: Final = "forbidden"
 """Key of the forbidden edges in a coordinator's state."""

@@ -53,6 +53,7 @@ from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.common.noisy_partials import NoisyPartials, noisy_partials
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import eliminate
 
 OWN_UNITS = "columns keep their own units, in which weights have no expected size"
 """Why the plan does not judge a graph."""
@@ -76,14 +77,17 @@ def single_level(d: int, lagged: int = 0) -> float:
     return FALSE_GRAPHS / (d * (d - 1) / 2 + d * lagged)
 
 
-def vote_level(d: int, sites: Iterable[int]) -> float:
+def vote_level(d: int, sites: Iterable[int], level: float | None = None) -> float:
     """Return the two-sided level of one site's test if more than half of the sites decide.
+
+    level: of the vote about one pair; None for `single_level`
 
     sites: possible numbers of sites; P(Bin(K, p) >= m) is the incomplete beta function I_p(m,
         K - m + 1)
     """
     needed = ((k // 2 + 1, k) for k in sites)
-    return min(float(betaincinv(m, k - m + 1, single_level(d))) for m, k in needed)
+    level = single_level(d) if level is None else level
+    return min(float(betaincinv(m, k - m + 1, level)) for m, k in needed)
 
 
 def quantile(level: float) -> float:
@@ -177,15 +181,13 @@ class PooledNoise:
 
     def beyond(self, directed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the edges whose slopes noise and chance hardly give; see the module."""
-        kept = directed.copy()
-        for y in range(len(kept)):
-            while len(causes := np.flatnonzero(kept[:, y])):
-                slopes, variances = self.partials.slopes(y, causes.tolist())
-                sizes = np.abs(slopes) / np.sqrt(variances)
-                if sizes.min() > self.z:
-                    break
-                kept[causes[int(sizes.argmin())], y] = False
-        return kept
+
+        def squares(y: int, causes: list[int]) -> Array:
+            slopes, variances = self.partials.slopes(y, causes)
+            found: Array = slopes**2 / variances
+            return found
+
+        return eliminate(directed, squares, self.z**2)
 
     def judged(
         self, directed: NDArray[np.bool_], penalty: float, in_force: Array

@@ -44,14 +44,17 @@ from secagg.models.graphs.acyclic_lasso import acyclic_lasso, finite_penalty
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     break_ties,
-    failure_advice,
-    graph_over_threshold,
-    no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.support import (
+    Threshold,
+    chosen_edges,
+    require_threshold,
+    threshold_of,
+)
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 RHO_MAX = 1e16  # from the authors' program: above it no digit of h is correct
@@ -66,7 +69,7 @@ def notears(
     variables: Sequence[str] | None = None,
     standardise: bool = True,
     penalty: float = 0.1,
-    threshold: float = 0.3,
+    threshold: Threshold | None = None,
     tolerance: float = 1e-8,
     at_least: NDArray[np.float64] | float = 0.0,
     few_records: bool = False,
@@ -76,8 +79,9 @@ def notears(
 
     variables: names to use (None: all); standardise: use the correlation matrix (see above)
     penalty: weight of sum |W_ij|, at least 0; 0.1 is the choice of the authors' program
-    threshold: edges with |W_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
-        paper
+    threshold: edges with |W_ij| <= threshold, in the units analysed, are dropped; or "ebic",
+        the edges that `secagg.models.graphs.support` keeps; None: 0.3 as in the paper, or "ebic"
+        for exact moments in own units
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
     at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
     few_records: accept no more records than variables, where the penalty alone chooses the fit
@@ -88,14 +92,15 @@ def notears(
     another, no data tell which of them acts on a third), or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)
-    require_number("threshold", threshold, low=0)
+    require_threshold(threshold)
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("NOTEARS", few_records=few_records)
+    noised = data.noise is not None
+    threshold = threshold_of(threshold, standardised=standardise, noised=noised)
     if data.noise is not None:
         at_least = np.maximum(at_least, data.noise.size.penalty)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)
-    raised = bool(np.any(lambdas > penalty))
     known = None if knowledge is None else knowledge.select(data.names)
     if known is not None:
         lambdas = np.where(known.forbidden, np.inf, lambdas)
@@ -125,21 +130,15 @@ def notears(
         failure = "no finite step could be made"
     elif h > tolerance:
         failure = f"h stayed at {h:.3g}"
-    directed, _, notes = graph_over_threshold(
-        W, threshold, failure, failure_advice(standardised=standardise)
-    )
-    if failure is None and not np.any(directed):
-        notes += (no_edge_note(W, data.names, threshold, raised=raised),)
-    facts = None
-    if data.noise is not None:
-        in_force = np.maximum(penalty, at_least)
-        directed, facts, told = data.noise.judged(directed, penalty, in_force)
-        notes += (told,)
+    chosen = chosen_edges(
+        W, data, threshold, penalty=penalty, in_force=np.maximum(penalty, at_least),
+        standardised=standardise, failure=failure,
+    )  # fmt: skip
     return GraphFit(
         method="notears",
         names=data.names,
-        directed=directed,
-        undirected=np.zeros_like(directed),
+        directed=chosen.directed,
+        undirected=np.zeros_like(chosen.directed),
         weights=W,
         converged=failure is None,
         settings={
@@ -154,7 +153,8 @@ def notears(
             "evaluations": evaluations,
             "rho": rho,
         },
-        notes=notes,
+        notes=chosen.notes,
         knowledge=known,
-        noise=facts,
+        noise=chosen.noise,
+        dropped=chosen.dropped,
     )

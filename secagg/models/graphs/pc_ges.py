@@ -49,6 +49,7 @@ from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.constrained_ges import NoisyBic, TotalScore, bic_score, constrained_ges
 from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input, singular
 from secagg.models.graphs.knowledge import Knowledge
+from secagg.models.graphs.noise_size import quantile
 from secagg.models.graphs.pdag import Edges, orient_by_rules
 from secagg.models.graphs.result import GraphFit
 
@@ -85,7 +86,7 @@ class PartialCorrelationTest:
         index = [x, y, *given]
         block = self.correlation[np.ix_(index, index)]
         if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
-            raise singular("PC", self.n, len(self.correlation))
+            raise singular("PC", self.n, self.correlation)
         if self.noisy is not None:
             partial, variance = self.noisy.partial(x, y, given)
             size = min(abs(partial), 1 - np.finfo(float).eps)
@@ -216,12 +217,15 @@ def ges(
     *,
     variables: Sequence[str] | None = None,
     penalty: float = 1.0,
+    level: float | None = None,
     knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a Markov equivalence class by GES.
 
     variables: names to use (None: all); knowledge: about them
     penalty: factor of the BIC's 1/2 log n per parameter, above 0; 1 gives the BIC
+    level: under noise, two-sided level at which one edge is beyond it; None: that of
+        `secagg.models.graphs.noise_size` for a graph of unrelated columns
     Raises `UsageError` as `graph_input` does; without causal-learn; on a singular covariance (a
     residual variance of zero has an unbounded score); on a setting out of range.
     """
@@ -232,7 +236,8 @@ def ges(
     nothing = np.zeros(data.matrix.shape, dtype=np.bool_)
     forbidden, required = (nothing, nothing) if known is None else (known.forbidden, known.required)
     if data.noise is not None:
-        noisy_score = NoisyBic(data.noise.partials, penalty, data.noise.z)
+        z = data.noise.z if level is None else quantile(level)
+        noisy_score = NoisyBic(data.noise.partials, penalty, z)
         directed, undirected = constrained_ges(noisy_score, forbidden, required)
     elif known is not None:
         score = TotalScore(bic_score(data.matrix, data.effective_n, penalty))

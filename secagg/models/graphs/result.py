@@ -34,6 +34,7 @@ class GraphFit:
     caution: what a reader must know before the graph, although the search converged; also a note
     knowledge: what the search took as known; also a note
     noise: what the noise in the moments changed, in numbers; also a note
+    dropped: what least squares say of the weights that are no edges (`graphs.support`); also a note
     """
 
     method: str
@@ -42,12 +43,13 @@ class GraphFit:
     undirected: NDArray[np.bool_]
     weights: NDArray[np.float64] | None
     converged: bool
-    settings: Mapping[str, float | bool]
+    settings: Mapping[str, float | bool | str]
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     caution: str = ""
     knowledge: Knowledge | None = None
     noise: Mapping[str, Any] | None = None
+    dropped: Mapping[str, Any] | None = None
 
     def edges(self) -> list[Edge]:
         """Return all edges: directed ones first, each undirected one once, in variable order."""
@@ -75,4 +77,5 @@ class GraphFit:
             **({"caution": self.caution} if self.caution else {}),
             **({} if known is None else {"knowledge": dict(known.summary)}),
             **({} if self.noise is None else {"noise": dict(self.noise)}),
+            **({} if self.dropped is None else {"dropped": dict(self.dropped)}),
         }

@@ -67,7 +67,7 @@ from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
-from secagg.models.local_graphs.scatter_noise import ScatterNoise
+from secagg.models.local_graphs.scatter_noise import SiteNoise
 
 Algorithm = Literal["notears", "pc", "ges", "notears_mlp"]
 Combine = Literal["vote", "average"]
@@ -108,7 +108,7 @@ class Learner:
         if self.algorithm in ("pc", "ges"):
             require_causal_learn("algorithm")
 
-    def fit(self, rows: Array, names: Sequence[str], noise: ScatterNoise | None = None) -> GraphFit:
+    def fit(self, rows: Array, names: Sequence[str], noise: SiteNoise | None = None) -> GraphFit:
         """Return the graph of one site's records; without edges if the site abstains.
 
         rows: (n_k, p), in the units to be analysed; names: of the p columns
@@ -134,7 +134,7 @@ class Learner:
             ),
         )
 
-    def fit_moments(self, moments: Moments, noise: ScatterNoise | None = None) -> GraphFit:
+    def fit_moments(self, moments: Moments, noise: SiteNoise | None = None) -> GraphFit:
         """Return the graph of moments, as `fit` does; not for NOTEARS-MLP."""
         if moments.n < 2:
             return self._too_few(moments.names, moments.n)
@@ -161,7 +161,7 @@ class Learner:
             case "ges":
                 return {"penalty": 1.0 if self.penalty is None else self.penalty}
 
-    def weight_variance(self, rows: Array, names: Sequence[str], noise: ScatterNoise) -> Array:
+    def weight_variance(self, rows: Array, names: Sequence[str], noise: SiteNoise) -> Array:
         """Return the variances of NOTEARS's weights by noise and chance; 0 without a weight."""
         found = np.zeros((len(names), len(names)))
         if len(rows) >= 2:
@@ -175,8 +175,9 @@ class Learner:
     def edge_rule(self, columns: frozenset[str] | None, *, vote: bool) -> EdgeRule:
         """Return when a site finds an edge; that of GES is a score, as strict as a test of 1 %."""
         if self.algorithm in ("pc", "ges"):
-            level = self.alpha if self.algorithm == "pc" else _LEVEL_OF_BIC
-            return EdgeRule(columns, 0.0, 0.0, pooled=False, vote=vote, level=level)
+            tests = self.algorithm == "pc"
+            level = self.alpha if tests else _LEVEL_OF_BIC
+            return EdgeRule(columns, 0.0, 0.0, False, vote, level, level_of_vote=tests)
         penalty = self.settings()["penalty"]
         return EdgeRule(columns, penalty, self.threshold, pooled=False, vote=vote)
 
@@ -184,8 +185,7 @@ class Learner:
         """Return what sites do about noise whose size they know."""
         if self.algorithm in ("pc", "ges"):
             return (
-                "The noise makes correlations less certain. So each site learns as if it had fewer "
-                "records: as many as would give equally uncertain correlations without noise."
+                "Each site allows for its own noise in every test and in every edge that it adds."
             )
         return (
             "Each site raises its penalty and, for a vote, its threshold to the size of its own "
@@ -202,7 +202,7 @@ class Learner:
             return self._abstention(names, error.what)
         return _embed(fit, names) if fit.converged else self._abstention(names, *fit.notes)
 
-    def _learn(self, moments: Moments, noise: ScatterNoise | None) -> GraphFit:
+    def _learn(self, moments: Moments, noise: SiteNoise | None) -> GraphFit:
         if noise is not None and len(moments.names) > 1:
             return self._learn_with_noise(moments, noise)
         match self.algorithm:
@@ -217,11 +217,12 @@ class Learner:
             case _:
                 return self._notears(moments)
 
-    def _learn_with_noise(self, moments: Moments, noise: ScatterNoise) -> GraphFit:
-        if self.algorithm in ("pc", "ges"):
-            n = max(int(noise.size(moments, standardise=True).effective_records), 1)
-            scatter = moments.scatter * (n / moments.n)
-            return self._learn(Moments(moments.names, n, moments.mean, scatter), None)
+    def _learn_with_noise(self, moments: Moments, noise: SiteNoise) -> GraphFit:
+        if self.algorithm == "pc":
+            return pc(noise.in_moments(moments), alpha=noise.level, knowledge=self.knowledge)
+        if self.algorithm == "ges":
+            noisy = noise.in_moments(moments)
+            return ges(noisy, level=noise.level, knowledge=self.knowledge, **self.settings())
         settings = self.settings()
         size = noise.size(moments, standardise=self.standardise)
         fit = self._notears(moments, size.penalty)

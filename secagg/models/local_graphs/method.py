@@ -120,7 +120,9 @@ class LocalGraphs(RequiredSettings):
     `"vote"`, each site drops them; with `"average"`, they are dropped after averaging. If it is not
     set: 0.3. With noise at the sites, it is raised to the size of the noise."""
     alpha: float | None = None
-    """For `pc`: level of each test of independence, above 0 and below 1. If it is not set: 0.05."""
+    """For `pc`: level of each test of independence, above 0 and below 1. If it is not set: 0.05.
+    With noise at the sites, it is the level of the vote about one test, and each site's own level
+    is larger."""
     redraws: int = 20
     """With noise at the sites: the number of repetitions with fresh noise that the stability of
     edges is computed from, from 0 to 1000. They cost time, and no privacy."""
@@ -238,7 +240,7 @@ class LocalGraphs(RequiredSettings):
         learner = replace(self._learner(), knowledge=self._known(public))
         if rows.noisy is not None:
             site = NoisySite(rows.values, rows.noisy, chosen, half, names)
-            level = level_of_a_site(public, len(names))
+            level = level_of_a_site(public, len(names), learner)
             rng = np.random.default_rng(list(random(32)))
             return site.contribution(learner, combine, level, self.redraws, rng), memory
         fit = learner.fit(half * rows.values[:, chosen], names)

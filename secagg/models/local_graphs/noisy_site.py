@@ -19,7 +19,6 @@ from secagg.core.arrays import Array
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.noise_size import (
     quantile,
-    scatter_noise,
     single_level,
     vote_level,
 )
@@ -31,7 +30,7 @@ from secagg.models.local_graphs.learners import (
     local_adjacency,
     majority_graph,
 )
-from secagg.models.local_graphs.scatter_noise import ScatterNoise, redrawn
+from secagg.models.local_graphs.scatter_noise import SiteNoise, redrawn
 
 REDRAWN, VARIANCE = "redrawn", "variance"
 """Arrays of a contribution: as `EDGES`, for each repetition, (B, p, p); of the weights, (p, p)."""
@@ -56,8 +55,7 @@ class NoisySite:
         rng: np.random.Generator,
     ) -> Update:  # fmt: skip
         """Return the arrays of `noisy_fields`, and those of `local_adjacency`."""
-        units = np.outer(self.half, self.half)
-        noise = ScatterNoise(scatter_noise(self.noisy.select(self.chosen)) * units**2, level)
+        noise = SiteNoise(self.noisy.select(self.chosen), self.half, level)
         rows = self.half * self.values[:, self.chosen]
         update = local_adjacency(learner.fit(rows, self.names, noise), combine)
         if combine == "average":
@@ -85,9 +83,10 @@ def noisy_fields(edges: Field, combine: Combine, redraws: int) -> tuple[tuple[Fi
     return fields, sees
 
 
-def level_of_a_site(public: PublicFacts, p: int) -> float:
+def level_of_a_site(public: PublicFacts, p: int, learner: Learner) -> float:
     """Return the level at which a site tests one pair, whatever number of sites takes part."""
-    return vote_level(p, range(public.min_sites, len(public.sites) + 1))
+    level = learner.alpha if learner.algorithm == "pc" else None
+    return vote_level(p, range(public.min_sites, len(public.sites) + 1), level)
 
 
 def average_floor(state: State) -> Array | None:

@@ -1,8 +1,11 @@
 """A site's graph with noise once at the site: the noise's size, and repetitions with fresh noise.
 
-The site knows the variances of the noise in its moments. So it raises its penalty and threshold
-(NOTEARS), or lowers the number of records that its tests and scores count (PC and GES), to the size
-of the noise (`secagg.models.graphs.noise_size`).
+The site knows the variances of the noise in its moments. So it raises its penalty and threshold to
+the size of the noise (NOTEARS: `secagg.models.graphs.noise_size`), or allows for the noise in each
+test and insertion (PC and GES: `secagg.models.graphs.pc_ges`, as on pooled moments). PC's `alpha`
+is then the level of the vote: each site tests at the level p at which more than half of the sites
+reject a true hypothesis with the probability alpha. With p = alpha, such tests miss many edges,
+because a majority of sites has to find an edge although each has its own noise.
 
 Stability. How much of the result is due to this one draw of the noise? The site takes its repaired
 moments for exact, adds fresh noise of the same variances, repairs them as before, and learns a
@@ -18,7 +21,7 @@ size alone would remove the edge or turn it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +31,39 @@ from secagg.core.arrays import Array
 from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.common.noisy_moments import NoisyMoments, repaired
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.noise_size import NoiseSize
+from secagg.models.graphs.noise_size import NoiseSize, scatter_noise
 
 
 @dataclass(frozen=True, eq=False)
-class ScatterNoise:
-    """The noise in the scatter matrix of a site's records.
+class SiteNoise:
+    """The noise in the moments of a site's records.
 
-    variance: of each entry, (p, p), in the units of the records
+    noisy: those before the repair, in scaled units; half: shape (p,), half widths of the bounds: a
+        record of the graph is half u
     level: two-sided level of the test that decides about one pair of columns at this site
     """
 
-    variance: Array
+    noisy: NoisyMatrix
+    half: Array
     level: float
 
-    def select(self, kept: NDArray[np.bool_]) -> ScatterNoise:
+    def select(self, kept: NDArray[np.bool_]) -> SiteNoise:
         """Return that of some of the columns."""
-        return ScatterNoise(self.variance[np.ix_(kept, kept)], self.level)
+        return SiteNoise(self.noisy.select(np.flatnonzero(kept)), self.half[kept], self.level)
+
+    @property
+    def variance(self) -> Array:
+        """The noise's variances in the scatter matrix, (p, p), in the units of the records."""
+        return scatter_noise(self.noisy) * np.outer(self.half, self.half) ** 2
+
+    def in_moments(self, moments: Moments) -> Moments:
+        """Return a site's moments with their noise."""
+        nothing = np.zeros(len(self.half))
+        scale = np.array([1 / CONSTANT, *(nothing + 1)])
+        noisy = NoisyMoments(
+            moments.names, nothing, self.half, self.noisy.matrix, self.noisy.variance, scale
+        )
+        return replace(moments, noisy=noisy)
 
     def size(self, moments: Moments, *, standardise: bool) -> NoiseSize:
         """Return the noise in the units analysed; moments: of these columns, none constant."""

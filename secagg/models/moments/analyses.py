@@ -22,7 +22,7 @@ data are read: a release cannot be undone, and an invalid setting would waste it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -30,19 +30,12 @@ import numpy as np
 from secagg.contracts import PublicFacts, Result, ResultTable, TableKind
 from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
-from secagg.models.common.checks import require_number
 from secagg.models.common.coefficient_table import critical_value
 from secagg.models.common.pooled_moments import Moments, constant_column
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.variables import choose
-from secagg.models.graphs.golem import golem
-from secagg.models.graphs.job_result import check_truth, graph_result, undirected_result
 from secagg.models.graphs.knowledge import Knowledge
-from secagg.models.graphs.notears import notears
-from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
-from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.tables import linear_table, other_table, undirected_table
-from secagg.models.moments.graphical_lasso import gaussian_graph
+from secagg.models.moments.graph_analyses import Ges, Golem, Graph, GraphicalLasso, Notears, Pc
 from secagg.models.moments.lasso import LassoFit, lasso
 from secagg.models.moments.noisy_description import describe_noisy
 from secagg.models.moments.noisy_ols import NoisyLinearFit, noisy_ols
@@ -50,9 +43,6 @@ from secagg.models.moments.ols import LinearFit, describe, ols
 from secagg.models.moments.ridge import RidgeFit, ridge
 from secagg.models.moments.scaling import check_penalty
 from secagg.models.moments.tables import regression_table
-from secagg.models.numerics.ebic_graph import EBIC_GAMMA
-
-MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # the smallest normal number, for "above 0"
 
 
 class Analysis(Protocol):
@@ -171,154 +161,6 @@ class Lasso(_Regression):
         fit = lasso(moments, self.outcome, self.predictors, self.penalty)
         advice = "For estimates without this bias, use 'ols' with the selected predictors"
         return _shrunk(fit, f"{advice}; its intervals ignore the selection.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Graph:
-    """Settings that the graph analyses share."""
-
-    variables: tuple[str, ...] | None = None
-    """The columns of the graph, at least two. If it is not set, all columns."""
-    truth: tuple[tuple[str, str], ...] | None = None
-    """`truth` for this analysis alone."""
-
-    def check(self, public: PublicFacts) -> None:
-        """Check that the variables are declared and that the true edges form a DAG over them."""
-        names = [v.name for v in public.variables]
-        if self.variables is not None:
-            names = [names[i] for i in choose(public, self.variables, "variables")]
-        check_truth(self.truth, names, public, at="")
-
-    def _settings(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if k != "truth"}
-
-    directed: ClassVar[bool] = True
-    """Whether edges have directions, so that knowledge about them has an effect."""
-    can_require: ClassVar[bool] = False
-    """Whether the graph can be made to have an edge."""
-
-    def _result(self, fit: GraphFit) -> Result:
-        return graph_result(fit, self.truth)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pc(Graph):
-    """PC."""
-
-    alpha: float = 0.05
-    """Level of each test of independence, above 0 and below 1."""
-
-    table: ClassVar[ResultTable] = other_table("Graph by PC")
-    can_require: ClassVar[bool] = True
-
-    def check(self, public: PublicFacts) -> None:
-        super().check(public)
-        require_number("alpha", self.alpha, low=MIN_POSITIVE, below=1)
-        require_causal_learn("kind")
-
-    def run(self, moments: Moments, known: Knowledge | None) -> Result:
-        return self._result(pc(moments, knowledge=known, **self._settings()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ges(Graph):
-    """GES."""
-
-    penalty: float = 1.0
-    """Factor of the penalty in BIC, above 0. With 1, the score is BIC itself."""
-
-    table: ClassVar[ResultTable] = other_table("Graph by GES")
-    can_require: ClassVar[bool] = True
-
-    def check(self, public: PublicFacts) -> None:
-        super().check(public)
-        require_number("penalty", self.penalty, low=MIN_POSITIVE)
-        require_causal_learn("kind")
-
-    def run(self, moments: Moments, known: Knowledge | None) -> Result:
-        return self._result(ges(moments, knowledge=known, **self._settings()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notears(Graph):
-    """Linear NOTEARS."""
-
-    standardise: bool = True
-    """Analyse the correlation matrix, so that the result does not depend on units. The directions
-    of edges are then hard to learn, so run `pc` as well."""
-    penalty: float = 0.1
-    """Factor of the sum of absolute edge weights, at least 0."""
-    threshold: float = 0.3
-    """Edges with smaller absolute weights are dropped."""
-
-    @property
-    def table(self) -> ResultTable:
-        return linear_table("Graph by NOTEARS", standardised=self.standardise)
-
-    def check(self, public: PublicFacts) -> None:
-        super().check(public)
-        require_number("penalty", self.penalty, low=0)
-        require_number("threshold", self.threshold, low=0)
-
-    def run(self, moments: Moments, known: Knowledge | None) -> Result:
-        return self._result(notears(moments, knowledge=known, **self._settings()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Golem(Graph):
-    """GOLEM."""
-
-    equal_variances: bool = False
-    """Assume that the noise of all variables has the same variance (GOLEM-EV). If false:
-    GOLEM-NV."""
-    standardise: bool = True
-    """Analyse the correlation matrix, so that the result does not depend on units. The directions
-    of edges are then hard to learn, so run `pc` as well."""
-    penalty: float | None = None
-    """Factor of the sum of absolute edge weights, at least 0. If it is not set: √(2 log p / n) of p
-    columns and n records, a quarter of that in own units; at least the paper's 0.02 with equal
-    variances and 0.002 without."""
-    threshold: float = 0.3
-    """Edges with smaller absolute weights are dropped."""
-
-    @property
-    def table(self) -> ResultTable:
-        variant = " (equal variances)" if self.equal_variances else ""
-        return linear_table(f"Graph by GOLEM{variant}", standardised=self.standardise)
-
-    def check(self, public: PublicFacts) -> None:
-        super().check(public)
-        if self.penalty is not None:
-            require_number("penalty", self.penalty, low=0)
-        require_number("threshold", self.threshold, low=0)
-
-    def run(self, moments: Moments, known: Knowledge | None) -> Result:
-        return self._result(golem(moments, knowledge=known, **self._settings()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphicalLasso(Graph):
-    """A Gaussian graphical model."""
-
-    penalty: float | Literal["ebic"] = "ebic"
-    """Penalty of each entry of the precision matrix of standardised columns, above 0. `"ebic"`
-    tries 30 penalties and takes the graph with the smallest extended BIC."""
-    gamma: float = EBIC_GAMMA
-    """With `"ebic"`: how much the score depends on the number of columns, at least 0. With 0, it is
-    BIC."""
-
-    table: ClassVar[ResultTable] = undirected_table("Graph by the graphical lasso")
-    directed: ClassVar[bool] = False
-
-    def check(self, public: PublicFacts) -> None:
-        super().check(public)
-        check_penalty(self.penalty, "ebic")
-        require_number("gamma", self.gamma, low=0)
-
-    def run(self, moments: Moments, known: Knowledge | None) -> Result:
-        """Find the graph. A true graph is directed, so the score is against its moral graph."""
-        fit, errors = gaussian_graph(moments, **self._settings())
-        return undirected_result(fit, errors, self.truth)
 
 
 KINDS: Mapping[str, type[Analysis]] = {

@@ -32,6 +32,7 @@ from secagg.contracts import (
     Body,
     Disclosure,
     DisclosureKind,
+    EdgeRule,
     EqualWeights,
     Field,
     Kind,
@@ -49,6 +50,7 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
+from secagg.core.validation import build
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
 from secagg.models.common.disclosures import means_by_subtraction
@@ -57,7 +59,8 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings
-from secagg.models.moments.analyses import Analysis, Describe, Graph, Ols, build_analysis
+from secagg.models.moments.analyses import KINDS, Analysis, Describe, Ols, build_analysis
+from secagg.models.moments.graph_analyses import Graph
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
@@ -139,8 +142,29 @@ class PooledMoments(RequiredSettings):
             named_code=(),
             network=False,
             regression=None,
-            edge_rule=None,
+            edge_rule=self._edge_rule,
         )
+
+    @property
+    def _edge_rule(self) -> EdgeRule | str | None:
+        """Return the rule of the graph that needs the largest effects; None without a graph."""
+        rules, others = list[EdgeRule | str](), False
+        for table in self.analyses:
+            settings = dict(table)
+            named = settings.pop("kind", None)
+            kind = KINDS.get(named) if isinstance(named, str) else None
+            others |= kind is not None and not issubclass(kind, Graph | Describe)
+            if kind is not None and issubclass(kind, Graph):
+                try:
+                    rule = build(kind, settings, "method.analyses").edge_rule()
+                except JobError:  # `stages` says where
+                    continue
+                rules += [] if rule is None else [rule]
+        judged = [rule for rule in rules if isinstance(rule, EdgeRule)]
+        if judged:
+            strictest = max(judged, key=lambda rule: (rule.penalty or 0.0) + rule.threshold)
+            return replace(strictest, beside_regressions=others)
+        return rules[0] if rules and not others else None
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return tuple(analysis.table for analysis in self._analyses(public))

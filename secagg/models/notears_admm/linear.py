@@ -87,8 +87,8 @@ from secagg.models.common.units import SQUARES_BITS, centred, deviations, record
 from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import check_truth, graph_result, note_indicators
 from secagg.models.graphs.knowledge import Edges, Knowledge, KnowledgeSettings, in_state
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import OWN_UNITS
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.graphs.tables import linear_table
 from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from secagg.contracts import Field, Kind, PublicFacts, Result, SiteRecords, State, Update
 from secagg.core.arrays import Array
 from secagg.models.graphs.knowledge import FORBIDDEN
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import (
     NoiseSize,
     job_penalties,
@@ -31,6 +30,7 @@ from secagg.models.graphs.noise_size import (
     raised_note,
     scatter_noise,
 )
+from secagg.models.graphs.proximal_newton import LinearGraph
 
 NOISE = "noise"
 _BITS = 24

@@ -22,7 +22,7 @@ from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.units import centred
 from secagg.models.graphs.inputs import singular
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
@@ -97,7 +97,8 @@ def refuse_singular(state: State, sites: int) -> None:
     varies = state["deviations"] > 0
     R = ((S + S.T) / 2)[np.ix_(varies, varies)] / np.outer(deviation, deviation)[varies][:, varies]
     if varies.any() and np.linalg.eigvalsh(R)[0] <= _MIN_SHARE:
-        raise singular("NOTEARS-ADMM", records, len(S))
+        names = [name for name, kept in zip(state["columns"], varies, strict=True) if kept]
+        raise singular("NOTEARS-ADMM", records, R, names, _MIN_SHARE)
 
 
 def linear_fit(

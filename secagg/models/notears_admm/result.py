@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import Label, State
 from secagg.core.arrays import Array
@@ -17,8 +18,7 @@ from secagg.models.graphs.acyclicity import (
     is_acyclic,
     largest_weight,
 )
-from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.proximal_newton import GraphParameters
+from secagg.models.graphs.proximal_newton import GraphParameters, LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.advice import advice
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, failure
@@ -89,6 +89,8 @@ def _stationarity_advice(schedule: Schedule, units: Array) -> str:
     )
 
 
+SIZEABLE = 0.5
+"""A dropped weight of at least this share of the threshold is told to the user."""
 _UNITS_NOTE = (
     "columns were analysed in their own units; the penalties suit them if standard deviations are "
     "near 1. With method.standardise = true the result has its distance to an optimum"
@@ -130,6 +132,24 @@ def _no_edge_note(
         return f"{what}: no slope of the loss exceeds the penalty. {RAISED_BY_NOISE}"
     fix = "lower method.penalty" if standardised else "standardise, or lower method.penalty"
     return f"{what}: no slope of the loss exceeds the penalty in the units analysed; {fix}"
+
+
+def _dropped_note(
+    weights: Array, directed: NDArray[np.bool_], names: Sequence[str], applied: float,
+    floor: Array | None,
+) -> str:  # fmt: skip
+    """Return how many sizeable weights are no edges, and the largest; "" if there are none."""
+    rest = between_variables(np.where(directed, 0, weights))
+    dropped = int(np.sum(np.abs(rest) > SIZEABLE * applied))
+    if not dropped:
+        return ""
+    i, j = divmod(int(np.argmax(np.abs(rest))), len(rest))
+    return (
+        f"weights above {SIZEABLE:g} of the threshold that are no edges: {dropped} "
+        f"({_in_force(applied, floor)}); the largest in size is {rest[i, j]:.3g} "
+        f"({names[i]} -> {names[j]}). The sums do not tell their standard errors; a smaller "
+        "method.threshold keeps more"
+    )
 
 
 def _in_force(applied: float, floor: Array | None) -> str:
@@ -186,6 +206,8 @@ def consensus_fit(
             weights, names, applied, floor, lagged=lagged, standardised=standardised,
             raised=isinstance(graph, LinearGraph) and graph.raised,
         )  # fmt: skip
+        notes += (note,)
+    elif failed is None and (note := _dropped_note(weights, directed, names, applied, floor)):
         notes += (note,)
     caution = ""
     if failed is None and np.any(weights):

@@ -37,6 +37,7 @@ from secagg.privacy.expected_error import (
     Assumptions,
     PlannedNoise,
     Verdict,
+    sum_variance,
     two_digits,
     variances,
 )
@@ -94,7 +95,7 @@ class GraphFeasibility:
 def graph_feasibility(
     assumed: Assumptions, planned: PlannedNoise, rule: EdgeRule
 ) -> GraphFeasibility:
-    """Return the verdict about a graph; planned: noise once at the site."""
+    """Return the verdict about a graph; planned: noise once in moments, at sites or in the sum."""
     mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
     n, error = float(assumed.records), _weight_error(assumed, planned, mu, rule)
     smallest = _Edge(assumed, planned.sites, rule).smallest
@@ -130,11 +131,14 @@ class _Edge:
     def smallest(self, weight_error: float, records: float) -> float:
         """Return L."""
         rule, d = self.rule, self.assumed.continuous + self.assumed.indicators
-        level = single_level(d) if rule.pooled else vote_level(d, [self.sites])
-        z = quantile(level if rule.level is None else rule.level)
+        level = rule.level or single_level(d)
+        if rule.level_of_vote or (rule.level is None and not rule.pooled):
+            level = vote_level(d, [self.sites], level)
+        z = quantile(level)
         own = records if rule.pooled else records / self.sites
         both = z * math.sqrt(weight_error**2 + 1 / own)
-        penalty = max(rule.penalty, universal(d) * weight_error)
+        least = universal(d) / math.sqrt(own) if rule.penalty is None else rule.penalty
+        penalty = max(least, universal(d) * weight_error)
         return LIKELY * (penalty + max(rule.threshold, both - penalty))
 
 
@@ -149,9 +153,9 @@ def _weight_error(assumed: Assumptions, planned: PlannedNoise, mu: float, rule: 
     )
     by_means = 1 + (means[:, None] + means) / CONSTANT**2
     relative = (by_means / np.outer(spreads, spreads))[np.triu_indices(len(spreads), 1)].mean()
-    records, noisy = float(assumed.records), planned.sites
+    records, noisy = float(assumed.records), sum_variance(planned)
     if not rule.pooled:
-        records, noisy = records / planned.sites, 1
+        records, noisy = records / planned.sites, 1.0
     return planned.sensitivity / mu * math.sqrt(float(relative) * noisy) / records
 
 

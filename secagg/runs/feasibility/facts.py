@@ -57,10 +57,13 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         law,
     )
     noised = _planned_noise(planned, guarantee)
-    if rule is not None:
-        found = graph_feasibility(assumed, noised, rule).to_dict()
-    else:
+    graph = None if rule is None else _graph(assumed, noised, rule)
+    if graph is not None and rule is not None and rule.beside_regressions:
         found = feasibility(assumed, noised).to_dict()
+        found |= {"words": f"{found['words']}; {graph['words']}", "graph": graph}
+        rule = None
+    else:
+        found = graph or feasibility(assumed, noised).to_dict()
     if regression is not None and regression.own_at_sites:
         found |= _at_a_site(assumed, noised, found["words"])
     deviations = {}
@@ -78,11 +81,20 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _graph(assumed: Assumptions, noised: PlannedNoise, rule: EdgeRule) -> dict[str, Any]:
+    """Return the verdict about a graph, with the name of its analysis if there may be several."""
+    found = graph_feasibility(assumed, noised, rule).to_dict()
+    if rule.analysis:
+        found["words"] = f"the graph by {rule.analysis}: {found['words']}"
+    return found
+
+
 def _columns(facts: MethodFacts) -> frozenset[str] | None:
     """Return the names of the columns that the result is about; None for all."""
     if facts.regression is not None:
         return facts.regression.columns
-    return facts.edge_rule.columns if isinstance(facts.edge_rule, EdgeRule) else None
+    rule = facts.edge_rule
+    return rule.columns if isinstance(rule, EdgeRule) and not rule.beside_regressions else None
 
 
 def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoise:

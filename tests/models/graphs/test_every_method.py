@@ -39,13 +39,15 @@ def test_dependent_columns_are_refused_by_all_with_the_same_error() -> None:
         s: pd.DataFrame({"x": v, "w": v / 2, "y": 0.8 * v}) for s, v in zip("abc", x, strict=True)
     }
     found = run({"name": "moments", "analyses": [{"kind": kind} for kind in ANALYSES]}, sites)
+    pooled = np.corrcoef(np.hstack([s.to_numpy().T for s in sites.values()]))
     names = {"pc": "PC", "ges": "GES", "notears": "NOTEARS", "golem": "GOLEM"}
     for i, (kind, analysis) in enumerate(zip(ANALYSES, found["analyses"], strict=True), start=1):
-        expected = f"method.analyses[{i}], {singular(names[kind], 120, 3).line()}".rstrip(".")
-        assert analysis == {"method": kind, "failed": expected}
+        error = singular(names[kind], 120, pooled, ["x", "w", "y"]).line()
+        assert analysis == {"method": kind, "failed": f"method.analyses[{i}], {error}".rstrip(".")}
+        assert "'w' is, up to a constant, a linear combination of 'x'" in error
     with pytest.raises(UsageError) as refused:
         run({"name": "notears_admm", **FAST}, sites)
-    assert refused.value.args[:2] == singular("NOTEARS-ADMM", 120, 3).args[:2]
+    assert refused.value.what == singular("NOTEARS-ADMM", 120, pooled, ["x", "w", "y"]).what
     for learner in ("pc", "notears"):  # a site whose own records do not tell does not vote
         assert not Learner(algorithm=learner).fit(sites["a"].to_numpy(), ["x", "w", "y"]).converged
 
@@ -97,13 +99,15 @@ def ends(graph: dict[str, Any], *kinds: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("name", METHODS)
 def test_no_edge_leads_from_a_later_tier_to_an_earlier_one(name: str, chain) -> None:
     """The records' own arrows are against these tiers, so each method must be held to them."""
-    graph = graph_of(METHODS[name], chain, tiers=[["x"], ["y"], ["z"]])
+    truth = [["y", "x"], ["z", "y"]]
+    graph = graph_of(METHODS[name], chain, tiers=[["x"], ["y"], ["z"]], truth=truth)
     assert ends(graph, "undirected") == set()
     found = ends(graph, "directed")
     assert {("x", "y"), ("y", "z")} <= found
     assert not {("y", "x"), ("z", "y"), ("z", "x")} & found
     assert graph["knowledge"] == {"tiers": [["x"], ["y"], ["z"]]}
     assert any("tiers (x) < (y) < (z)" in note for note in graph["notes"])
+    assert "(y -> x, z -> y)" in graph["notes"][0]  # the truth that the job contradicts
 
 
 def test_without_tiers_the_arrows_are_the_other_way(chain) -> None:
@@ -115,7 +119,9 @@ def test_without_tiers_the_arrows_are_the_other_way(chain) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_forbidden_in_both_directions_is_not_joined(name: str, chain) -> None:
-    graph = graph_of(METHODS[name], chain, forbidden=[["y", "z"], ["z", "y"]])
+    truth = [["y", "x"]]
+    graph = graph_of(METHODS[name], chain, forbidden=[["y", "z"], ["z", "y"]], truth=truth)
+    assert "y -> x" not in graph["notes"][0]
     pairs = {frozenset(edge) for edge in ends(graph, "directed", "undirected")}
     assert frozenset("yz") not in pairs and frozenset("xy") in pairs
     weights = graph["weights"]

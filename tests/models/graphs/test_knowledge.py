@@ -12,6 +12,7 @@ from secagg.errors import JobError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.constrained_ges import TotalScore, bic_score, constrained_ges, total_score
+from secagg.models.graphs.job_result import adjacency
 from secagg.models.graphs.knowledge import Knowledge, RequiredSettings
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.pdag import equivalence_class, member
@@ -207,6 +208,10 @@ def test_keys_name_columns_or_single_variables() -> None:
     assert known is not None
     expected = {(i, j) for i in (3, 4) for j in (0, 1)} | {(2, 3)}
     assert set(map(tuple, np.argwhere(known.forbidden).tolist())) == expected
+    by_column = read(forbidden=(("ward", "bmi"), ("sex", "ward")))
+    assert by_column is not None  # all indicators of a column, as causes and as effects
+    pairs = set(map(tuple, np.argwhere(by_column.forbidden).tolist()))
+    assert pairs == {(3, 2), (4, 2), (1, 3), (1, 4)}
     assert read() is None
     some = known.select(["ward=a", "bmi"])
     np.testing.assert_array_equal(some.forbidden, [[False, False], [True, False]])
@@ -242,3 +247,16 @@ def test_contradictions_and_unknown_columns_are_refused(keys, where: str, what: 
         read(**keys)
     assert (refused.value.where, refused.value.what) == (f"method.{where}", what)
     assert refused.value.advice
+
+
+def test_a_truth_that_the_knowledge_contradicts_is_told() -> None:
+    known = read(tiers=(("age",), ("bmi",)), required=(("sex", "bmi"),))
+    assert known is not None
+    names = ("age", "sex", "bmi", "ward=a", "ward=b")
+
+    def told(*edges: tuple[str, str]) -> str:
+        return known.against(adjacency(edges, names))
+
+    assert told(("age", "bmi"), ("sex", "bmi")) == ""
+    assert "ruled out (bmi -> age)" in told(("bmi", "age"), ("sex", "bmi"))
+    assert "not in method.truth (sex -> bmi)" in told(("age", "bmi"))

@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import binom, norm
 
 from secagg.contracts import NoisyMatrix
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import (
     FALSE_GRAPHS,
     NoiseSize,
@@ -16,6 +15,7 @@ from secagg.models.graphs.noise_size import (
     single_level,
     vote_level,
 )
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.numerics.column_lassos import ColumnLassos
 
 

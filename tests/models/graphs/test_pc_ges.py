@@ -215,18 +215,24 @@ def test_ges_for_noise_without_noise_is_bic(simulate, seed: int) -> None:
     assert_same(ges(network.exact), directed, undirected)
 
 
-def test_an_edge_within_the_noise_is_no_edge_however_strong_its_correlation() -> None:
-    """r = .8 with noise of .3 in it: 2.7 standard deviations, below z of 28 pairs."""
+@pytest.mark.parametrize("records", [10_000, 100])
+def test_an_edge_within_the_noise_is_no_edge_however_strong_its_correlation(
+    records: int,
+) -> None:
+    """r = .8 with noise of .3 in it: 2.7 standard deviations, below z of 28 pairs.
+
+    Of 100 records it is beyond BIC's root(log n) = 2.1, so that only z decides.
+    """
     S, noise = np.eye(8), np.full((9, 9), 0.09)
     S[0, 1] = S[1, 0] = 0.8
     nothing = np.zeros((8, 8), dtype=bool)
     for scale, found in ((1.0, False), (0.3, True)):
-        partials = NoisyPartials(S, np.zeros(8), scale * noise, 10_000)
+        partials = NoisyPartials(S, np.zeros(8), scale * noise, records)
         score = NoisyBic(partials, 1.0, quantile(single_level(8)))
         assert (score.gain(0, 1, []) > 0) == found
         directed, undirected = constrained_ges(score, nothing, nothing)
         assert (directed | undirected).any() == found
-        test = PartialCorrelationTest(S, 10_000, partials)
+        test = PartialCorrelationTest(S, records, partials)
         assert (test(0, 1, []) < single_level(8)) == found
         kept = PooledNoise(NoiseSize(np.full((8, 8), 0.3), np.ones(8), 10_000), partials).beyond(
             np.triu(S > 0.5, 1)

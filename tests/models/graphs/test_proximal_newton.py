@@ -8,9 +8,9 @@ import scipy.linalg
 
 from secagg.models.graphs import proximal_newton
 from secagg.models.graphs.acyclic_lasso import LeastSquares
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.proximal_newton import (
+    LinearGraph,
     Multipliers,
     Step,
     descend,

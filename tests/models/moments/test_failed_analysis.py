@@ -60,9 +60,9 @@ def test_a_failed_analysis_does_not_stop_the_others_or_the_report(job, tmp_path)
 
 
 @pytest.mark.system
-def test_the_command_reports_a_failed_analysis_and_exits_with_2(job, tmp_path):
+def test_the_command_reports_a_failed_analysis_and_exits_with_7(job, tmp_path):
     command = [sys.executable, "-m", "secagg.cli", "run", str(job), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 7
     assert "method.analyses[1]" in done.stderr.splitlines()[-1]
     assert (tmp_path / "out" / "report.html").exists()

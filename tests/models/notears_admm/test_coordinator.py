@@ -7,8 +7,7 @@ import pytest
 
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import break_ties
-from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.proximal_newton import Multipliers, Step
+from secagg.models.graphs.proximal_newton import LinearGraph, Multipliers, Step
 from secagg.models.notears_admm import coordinator
 from secagg.models.notears_admm.coordinator import Schedule, advance, begin, failure
 from secagg.models.notears_admm.w_step import Pull

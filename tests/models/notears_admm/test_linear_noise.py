@@ -10,8 +10,8 @@ from scipy.stats import norm
 from secagg.contracts import NoisyMatrix, PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.core.randomness import seeded_random
 from secagg.models.common.surrogate_records import surrogate_records
-from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import scatter_noise
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.notears_admm.result import consensus_fit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
-from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, begin
 from secagg.models.notears_admm.linear_simulation import learn
@@ -188,6 +188,19 @@ def test_an_empty_graph_has_an_explanation() -> None:
     assert len(notes(W, SLOPE, ALIKE)) == 2  # and that the slope is too large
     (note,) = notes(W, NO_EDGE, ALIKE, status="diverged")
     assert note.startswith("not converged")
+
+
+def test_sizeable_weights_below_the_threshold_are_told() -> None:
+    """The threshold is 0.3: half of it and more counts, a weight of a variable on itself does not.
+
+    Two edges and a weaker one: notes of the line graph alone are the control.
+    """
+    W = LINE.copy()
+    W[0, 2], W[2, 2] = -0.16, 0.29
+    (note,) = set(notes(W, NO_EDGE, ALIKE)) - set(notes(LINE, NO_EDGE, ALIKE))
+    assert ": 1 (threshold 0.3); the largest in size is -0.16 (a -> c)" in note
+    W[0, 2] = 0.14
+    assert not set(notes(W, NO_EDGE, ALIKE)) - set(notes(LINE, NO_EDGE, ALIKE))
 
 
 @pytest.mark.parametrize("unit", [1e-2, 1e3])

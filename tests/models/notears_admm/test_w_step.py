@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.proximal_newton import Multipliers
+from secagg.models.graphs.proximal_newton import LinearGraph, Multipliers
 from secagg.models.notears_admm.w_step import (
     Pull,
     ScaledPull,
