@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "draws": 100,
     },
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
-    "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
+    "fedngm": {"hidden": [2], "rounds": 30},
     "fedngr": {"hidden": [3], "rounds": 30, "refit_rounds": 30},
 }
 """Settings, over the columns of `tables`."""
