@@ -83,9 +83,9 @@ def environment() -> jinja2.Environment:
     )
     formats = (
         at_least, written.any_setting, written.count, written.counted, written.declared,
-        written.deviation, written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
-        written.probability, written.seconds, written.share, written.significant, written.size,
-        written.typeset,
+        written.deviation, written.field_kind, written.fixed, written.listing, written.moment,
+        written.power_of_two, written.probability, written.seconds, written.share,
+        written.significant, written.size, written.typeset,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in formats}
     return made
