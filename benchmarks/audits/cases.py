@@ -21,7 +21,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "local_graphs": {"learner": "notears", **GRAPH},
     "sparse_regression": {**REGRESSION, **CHAINS},
     "sparse_markov": {**GRAPH, **CHAINS},
-    "sparse_directed": {"variables": ["x", "y"], **CHAINS},
+    "sparse_directed": {"variables": ["x", "y"], **CHAINS, "rounds": 8, "warmup": 2},
     "fedavg": {**REGRESSION, "rounds": 30},
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
