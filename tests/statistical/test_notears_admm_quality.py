@@ -23,7 +23,7 @@ from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum,
 
 SEEDS = range(16)
 SERIES = 16
-"""Series of a test; 30 for the figures of docs/math/measured-methods.md."""
+"""Series of the test of scales; 30 for the figures of docs/math/measured-methods.md."""
 PENALTY = 0.01
 
 
@@ -164,13 +164,13 @@ def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
 ) -> None:
     """Why penalties grow more slowly by default in time series; docs/math/measured-methods.md.
 
-    Series of four sites, whose errors have equal variances; the page has thirty for each case, and
-    standardised columns in all. In own units the mean of the largest error of a weight must fall,
+    Thirty series of four sites, whose errors have equal variances. (The page has standardised
+    columns in all cases, which take as long.) In own units the mean of the largest error of a weight must fall,
     by more than two standard errors of the difference. On standardised columns both schedules
     choose wrong directions within a step, with errors near 1.
     """
     rows = []
-    for seed in range(SERIES):
+    for seed in range(30):
         rng = np.random.default_rng([d, lags, n, seed])
         model = time_series(d, lags, rng, edges=d, lagged_edges=d)
         sites = np.array_split(model.rows(n, rng), 4)
