@@ -165,9 +165,9 @@ def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
     """Why penalties grow more slowly by default in time series; docs/math/measured-methods.md.
 
     Thirty series of four sites, whose errors have equal variances. (The page has standardised
-    columns in all cases, which take as long.) In own units the mean of the largest error of a weight must fall,
-    by more than two standard errors of the difference. On standardised columns both schedules
-    choose wrong directions within a step, with errors near 1.
+    columns in all cases, which take as long.) In own units the mean of the largest error of a
+    weight must fall, by more than two standard errors of the difference. On standardised columns
+    both schedules choose wrong directions within a step, with errors near 1.
     """
     rows = []
     for seed in range(30):
