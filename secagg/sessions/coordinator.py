@@ -33,7 +33,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SitesLost
-from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
+from secagg.privacy.policy.cell_counts import CHECKED_COUNTS, count_refusals
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
@@ -328,11 +328,10 @@ class Coordinator:
         if stage == COHORT:
             # Noise may make the count negative.
             records = min(max(0, round(float(fields["records"][0]))), MAX_COUNT)
-            levels, sites = fields.pop("levels", None), fields.pop("level_sites", None)
-            if levels is not None and sites is not None:
-                me, rules = self.identity.name, self.policy
-                check_cells(me, rules.min_cell_records, self.public.variables, records, levels)
-                check_level_sites(me, rules.min_level_sites, sites)
+            me, variables = self.identity.name, self.public.variables
+            for refusal in count_refusals(me, self.policy, variables, records, fields):
+                raise refusal
+            fields = {name: n for name, n in fields.items() if name not in CHECKED_COUNTS}
             # All rules on the total count persons, if a column names them.
             total = records if "persons" not in fields else int(fields["persons"][0])
             state = replace(state, counts=fields, records=total)

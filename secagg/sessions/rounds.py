@@ -3,11 +3,12 @@
 First the coordinator asks every site for consent (`secagg.sessions.party`), so a run that one site
 refuses spends no budget at the other sites. Then comes the `cohort` round, an ordinary secure sum
 of counts over all sites: of complete records; of incomplete records, which are left out; for each
-column, of values outside the declared bounds; and of records with each level and each pair of
-levels. The coordinator compares the counts of levels and pairs with a minimum
-(`secagg.privacy.policy.cell_counts`), then discards these counts. Under differential privacy the
-round asks only for the number of complete records, with noise. Then the coordinator asks for
-consent again, now that the number of records is known, and the stages of the method follow.
+column, of values outside the declared bounds; of records with each level and each pair of levels;
+and of sites with each level, and at which each variable varies. The coordinator compares all but
+the first three with a minimum (`secagg.privacy.policy.cell_counts`), then discards them. Under
+differential privacy the round asks only for the number of complete records, with noise. Then the
+coordinator asks for consent again, now that the number of records is known, and the stages of the
+method follow.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from secagg.privacy.policy.cell_counts import (
     level_counts,
     person_level_counts,
     sites_with_level,
+    varying,
     with_references,
 )
 from secagg.sessions.sum_plan import SumPlan, plan_sum
@@ -139,8 +141,12 @@ def cohort_stage(public: PublicFacts) -> Stage:
         Field("records", (1,), bound, 0, Kind.COUNT),
         Field("incomplete", (1,), bound, 0, Kind.COUNT),
         Field("outside", (len(public.columns),), bound, 0, Kind.COUNT),
+        Field("varying_sites", (len(public.variables),), 1.0, 0, Kind.COUNT),
     )
-    sees = "record counts over all sites: complete, incomplete, clipped"
+    sees = (
+        "record counts over all sites: complete, incomplete, clipped; at how many sites each "
+        "column varies"
+    )
     if public.counted_persons:
         spec = (*spec, Field("persons", (1,), bound, 0, Kind.COUNT))
         sees += "; persons with complete records"
@@ -177,5 +183,6 @@ def cohort_update(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: i
         if not public.counted_persons
         else person_level_counts(with_references(indicators, columns), rows.person_codes),
         "level_sites": sites_with_level(indicators, columns),
+        "varying_sites": varying(rows.values),
     }
     return {field.name: counts[field.name] for field in spec}

@@ -321,7 +321,8 @@ def test_one_site_is_enough_if_the_other_sites_are_alike() -> None:
     """Half of what remains of the sum is then the contribution of each."""
     rows = pd.DataFrame({"x0": np.full(30, 1.0), "x1": np.full(30, -2.0)})
     data = tables(1, 2, rows=40) | {"s1": rows, "s2": rows}
-    found = attacked(data, "last_site", MOMENTS)
+    release = {"min_sites": 2, "min_records": 5, "min_level_sites": 1}
+    found = attacked(data, "last_site", MOMENTS, release=release)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value == found.finding.low == found.finding.high == 1
 

@@ -22,6 +22,7 @@ from secagg.audits.site_statistics import (
 )
 from secagg.audits.views import Who
 from secagg.contracts import SiteRecords, Update
+from secagg.errors import PolicyRefusal
 from secagg.jobs.job import parse_job
 
 # --- identified share -----------------------------------------------------------------------------
@@ -55,7 +56,10 @@ def test_sums_have_the_noise_of_the_sites_that_took_part(tmp_path: Path) -> None
 def test_a_column_that_varies_at_one_site_only_is_this_sites_own() -> None:
     data = tables(3, 1)
     data["s1"]["x0"] = data["s2"]["x0"] = 0.5
-    found = attacked(data, "identified_share", {"name": "moments"})
+    with pytest.raises(PolicyRefusal):
+        attacked(data, "identified_share", {"name": "moments"})
+    release = {"min_sites": 2, "min_records": 5, "min_level_sites": 1}  # the rule is off
+    found = attacked(data, "identified_share", {"name": "moments"}, release=release)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value == pytest.approx(1, abs=1e-6)
     assert set(found.finding.details["sites"]["s0"]) == {"means", "covariances"}

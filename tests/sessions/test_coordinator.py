@@ -199,13 +199,17 @@ def test_rules_on_public_facts_apply_before_any_request() -> None:
 def test_the_coordinator_enforces_its_rule_on_total_records() -> None:
     """The sites would continue; the coordinator knows the total first, and sends no request."""
     w = world()
-    w.coordinator = replace(w.coordinator, policy=ReleasePolicy(2, 1, min_total_records=9))
+    w.coordinator = replace(
+        w.coordinator, policy=replace(w.coordinator.policy, min_total_records=9)
+    )
     with pytest.raises(PolicyRefusal) as caught:
         run_all(w)
     assert caught.value.where == "coordinator"
     assert {delivery.round for delivery in w.engine.transcript} == {0}
     w = world()  # with 8 records, and 8 required
-    w.coordinator = replace(w.coordinator, policy=ReleasePolicy(2, 1, min_total_records=8))
+    w.coordinator = replace(
+        w.coordinator, policy=replace(w.coordinator.policy, min_total_records=8)
+    )
     run_all(w)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.privacy.ledger_runs import folder_with, run
 from support.runs.jobs import raw_job
@@ -33,6 +34,7 @@ def test_counts_below_the_minimum_are_sent_as_zero(
     assert (counts["incomplete"][0], *counts["outside"][:2]) == shown
     assert counts["records"].tolist() == [2]
     assert counts["levels"].tolist() == [1, 1, 2]  # sex, both, sick
+    assert counts["varying_sites"].tolist() == [1, 1, 0]
     assert counts["level_sites"].tolist() == [1, 1, 1, 0]  # sex, sick, not sex, not sick
 
 
@@ -42,6 +44,7 @@ def test_without_indicators_no_levels_are_counted() -> None:
         "records",
         "incomplete",
         "outside",
+        "varying_sites",
     ]
 
 
@@ -52,6 +55,35 @@ def test_a_small_cell_ends_the_run_before_the_method_is_asked(tmp_path: Path) ->
     assert caught.value.where == "coordinator"
     rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {COHORT}
+
+
+@pytest.mark.parametrize(("fewest", "released"), [(3, {COHORT}), (1, {COHORT, "moments"})])
+def test_a_column_that_varies_at_one_site_ends_the_run_before_the_method_is_asked(
+    tmp_path: Path, fewest: int, released: set[str]
+) -> None:
+    """With the rule off, the covariance of this column within sites is that of one site's records.
+
+    It is the positive control.
+    """
+    data = folder_with(tmp_path)
+    tables = {file.stem: pd.read_csv(file) for file in sorted(data.glob("*.csv"))}
+    for table in list(tables.values())[1:]:
+        table["age"] = 50.0
+    for site, table in tables.items():
+        table.to_csv(data / f"{site}.csv", index=False)
+    release = {"min_sites": 3, "min_records": 2, "min_cell_records": 1, "min_level_sites": fewest}
+    method = {"name": "moments", "centre": "site"}
+    if fewest > 1:
+        with pytest.raises(PolicyRefusal) as caught:
+            run(data, release=release, method=method)
+        assert caught.value.where == "coordinator"
+    else:
+        scatter = run(data, release=release, method=method).result.arrays["scatter"]
+        (first, *_), size = tables.values(), 40
+        own = (first["age"] - first["age"].mean()) @ (first["sex"] == "male")
+        np.testing.assert_allclose(scatter[0, :2], [size * first["age"].var(ddof=0), own])
+    rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
+    assert {row["content"]["stage"] for row in rows} == released
 
 
 def test_the_smallest_cell_is_min_records_and_min_sites_unless_set() -> None:

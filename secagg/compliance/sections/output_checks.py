@@ -62,11 +62,18 @@ def _cells(run: RunEvidence) -> list[Statement]:
         return []
     plan = run.facts["plan"]
     places = (run.at("plan"), run.at("job/release"))
-    if not any(field["name"] == "levels" for stage in plan for field in stage["fields"]):
-        text = "No column has levels, so no cell has few records."
-        return [run.says("cells", text, Status.ATTACHED, *places)]
     rules = as_policy(Release.model_validate(run.facts["job"]["release"]))
     records, sites = rules.min_cell_records or 1, rules.min_level_sites or 1
+    few_sites = run.says(
+        "levels and columns at few sites",
+        f"Each level of a column occurs, and each column varies, at no site or at {sites} or more. "
+        "So the sums for one level or column are not those of a single site.",
+        Status.ATTACHED if sites > 1 else Status.PERSON,
+        *places,
+    )
+    if not any(field["name"] == "levels" for stage in plan for field in stage["fields"]):
+        text = "No column has levels, so no cell has few records."
+        return [run.says("cells", text, Status.ATTACHED, *places), few_sites]
     good = records >= MIN_RECORDS
     cells = (
         "Over all sites, each level of a column and each pair of levels has no records, or at "
@@ -75,15 +82,8 @@ def _cells(run: RunEvidence) -> list[Statement]:
         "otherwise; a dishonest coordinator could go on. The sums also show which cells have no "
         "record."
     )
-    levels = (
-        f"Each level occurs at no site or at {sites} or more. So the sums for one level are not "
-        "those of a single site."
-    )
-    return [
-        run.says("cells", cells, Status.ATTACHED if good else Status.PERSON, *places),
-        run.says("levels at few sites", levels, Status.ATTACHED if sites > 1 else Status.PERSON,
-                 *places),
-    ]  # fmt: skip
+    status = Status.ATTACHED if good else Status.PERSON
+    return [run.says("cells", cells, status, *places), few_sites]
 
 
 def _parameters(

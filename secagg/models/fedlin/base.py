@@ -3,8 +3,9 @@
 Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages sum the following:
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
-               stage `noise` follows, also how many sites have more records than coefficients; under
-               noise once at the site, if the method knows it, the predictors' noisy cross products
+               stage `noise` follows, also how many sites have more records than coefficients;
+               before sums that need three sites, also at how many predictors vary; under noise once
+               at the site, if the method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
                if the method uses that variance and at least two sites have residuals. With
@@ -56,11 +57,13 @@ from secagg.models.fedlin.hierarchies.noisy_likelihood import (
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.settings import FedLinSettings
 from secagg.models.fedlin.site import Site, split_holdout
-from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
+from secagg.models.fedlin.units import training_units, unit_sums, units_fields
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
+MIN_SITES = 3
+"""Smallest number of sites in a sum that would show both regressions of two sites."""
 _MIN_SITES_FOR_NOISE = 2
 _SCATTER_BITS = 24
 
@@ -119,6 +122,15 @@ class FedLinModel(FedLinSettings):
     def link(self) -> Family:
         """The family of the outcome. Unless it is linear, the outcome keeps its own unit."""
         return GAUSSIAN
+
+    @property
+    def counts_sites(self) -> bool:
+        """Whether the first sum counts the sites to which later sums are limited.
+
+        They are those where predictors vary, at least `MIN_SITES`, and those where records
+        determine all coefficients, whose number is "determined" in a message.
+        """
+        return False
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Return the method's stages between its rounds and the end."""
@@ -193,7 +205,7 @@ class FedLinModel(FedLinSettings):
         if status == RECORDS:
             return RECORDS, {}
         facts = {name: state[name] for name in ("records", "centre", "scale")}
-        facts |= {name: state[name] for name in ("scatter",) if name in state}
+        facts |= {name: state[name] for name in ("scatter", "determined") if name in state}
         if status == NOISE:
             return NOISE, facts
         noise = np.array([state["noise"] * state["scale"][0] ** 2])
@@ -216,12 +228,8 @@ class FedLinModel(FedLinSettings):
         )
         if stage == RECORDS:
             return self._first_sums(layout, rows, training), memory
-        per_column = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
-        fixed = {"centre": per_column, "scale": per_column}
-        if self._draws_moments(public):
-            fixed["scatter"] = (self._scatter_size(layout),)
-        news, facts = read_message(message, shapes, fixed)
+        news, facts = read_message(message, shapes, self._fact_shapes(layout, public))
         self._check_units(layout, facts)
         check_facts(memory.get("facts", {}), facts, len(training))
         centre, scale = facts["centre"], facts["scale"]
@@ -246,6 +254,8 @@ class FedLinModel(FedLinSettings):
             raise PeerError("message", "the coordinator's noise is not above 0")
         if self.needs_noise and self.variance == "site" and self.noise_sd is None:
             noise = own_error_variance(noise, site, noisy, layout, training, centre, scale)
+        if self.counts_sites:
+            news["determined"] = facts["determined"]
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
         now = Round(
             layout, stage, news, centre, scale, noise, training, facts["records"], rng, noisy
@@ -289,9 +299,17 @@ class FedLinModel(FedLinSettings):
             sums |= unit_sums(layout, training)
         if self._asks_noise:
             sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
+        if self.counts_sites:
+            sums |= Site.of(layout, training, *layout.own_units).counts()
         if rows.noisy is not None and self.knows_noise:
             sums["scatter"] = predictors_scatter(rows.noisy, layout)
         return sums
+
+    def _fact_shapes(self, layout: Layout, public: PublicFacts) -> dict[str, tuple[int, ...]]:
+        per_column = (len(layout.columns),)
+        scatter = {"scatter": (self._scatter_size(layout),)} if self._draws_moments(public) else {}
+        counted = {"determined": (1,)} if self.counts_sites else {}
+        return {"centre": per_column, "scale": per_column, **scatter, **counted}
 
     def _draws_moments(self, public: PublicFacts) -> bool:
         return public.site_moments and self.knows_noise
@@ -323,6 +341,10 @@ class FedLinModel(FedLinSettings):
         if self._asks_noise:
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
+        if self.counts_sites:
+            counts = (Field(name, (1,), 1.0, 0, Kind.COUNT) for name in ("varying", "determined"))
+            spec = (*spec, *counts)
+            sees = f"{sees}, at how many sites predictors vary, and records determine coefficients"
         if self._draws_moments(public):
             shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
             spec = (*spec, Field("scatter", shape, most, _SCATTER_BITS, Kind.BOUNDED))
@@ -335,10 +357,17 @@ class FedLinModel(FedLinSettings):
 
     def _scaled(self, state: State, total: Update) -> State:
         state = {**state, "records": records_in(total)}
-        if "scatter" in total:
-            state["scatter"] = total["scatter"]
+        state |= {name: total[name] for name in ("scatter", "determined") if name in total}
+        if self.counts_sites:
+            state["varying"] = varying = round(float(total["varying"][0]))
+            if varying < MIN_SITES:
+                what = f"predictors vary at only {varying} of the sites"
+                raise UsageError("analysis", what, f"At least {MIN_SITES} are required.")
         if self.scale == "pooled":
-            mean, unit = self._pooled_units(total, state)
+            own = self.intercept == "site"
+            mean, unit = training_units(
+                total, state["records"], state["names"], self.holdout, own_means=own
+            )
             p = len(unit)
             if not self.link.linear:
                 mean[0], unit[0] = state["centre"][0], state["scale"][0]
@@ -356,19 +385,6 @@ class FedLinModel(FedLinSettings):
                 f"Set method.noise_sd, or take fewer predictors{less}.",
             )
         return {**state, "status": NOISE}
-
-    def _pooled_units(self, total: Update, state: State) -> tuple[Array, Array]:
-        """Return centre and scale. Raises `UsageError` for a column that does not vary."""
-        records = state["records"]
-        try:
-            return pooled_units(total, records, state["names"])
-        except UsageError as error:
-            if not self.holdout:
-                raise
-            own = " about their sites' own means" if self.intercept == "site" else ""
-            left = f"method.holdout = {self.holdout:g} leaves {records} records to learn from"
-            what = f"{left}, and in these{own} {error.what}"
-            raise UsageError(error.where, what, f"Hold fewer out. Or: {error.advice}") from error
 
     def _check_units(self, layout: Layout, facts: State) -> None:
         centre, scale = layout.own_units

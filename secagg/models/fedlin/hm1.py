@@ -176,7 +176,8 @@ class FedLinHm1(TestsOfSites, LocalSteps):
     ) -> tuple[Update, State]:
         """Apply the last round's shrinkage, take steps, and contribute to this round's sums."""
         if now.stage == AGREEMENT:
-            return within_range(agreement_sums(site) | own_estimates(site)), memory
+            sites = now.sent["determined"]
+            return within_range(agreement_sums(site, sites) | own_estimates(site, sites)), memory
         memory = self.settled(site, memory, now, public)
         theta, done = memory["theta"], memory["round"]
         moved = float(np.sum((theta - memory["before"]) ** 2))

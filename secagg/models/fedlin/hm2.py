@@ -244,7 +244,8 @@ class FedLinHm2(Participation, TestsOfSites):
     ) -> tuple[Update, State]:
         """Send the change of q_k, and keep it until the share that is applied is known."""
         if now.stage == AGREEMENT:
-            return within_range(agreement_sums(site) | own_estimates(site)), memory
+            sites = now.sent["determined"]
+            return within_range(agreement_sums(site, sites) | own_estimates(site, sites)), memory
         own, q = self._told(memory, now)
         if now.stage == POINTS_STAGE:  # all sites take part
             sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))

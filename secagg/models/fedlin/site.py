@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import State
+from secagg.contracts import State, Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.design import Layout, Level
 from secagg.models.fedlin.gradient_steps import Quadratic
@@ -119,6 +119,11 @@ class Site:
     def left(self) -> int:
         """Degrees of freedom of the residuals of least squares."""
         return max(self.freedom - self.rank, 0)
+
+    def counts(self) -> Update:
+        """Return whether predictors vary here, and whether records determine all coefficients."""
+        found = {"varying": self.rank > 0, "determined": self.rank == len(self.cross)}
+        return {name: np.array([float(yes)]) for name, yes in found.items()}
 
     def noise(
         self, pooled: float, layout: Layout, values: Array, centre: Array, scale: Array

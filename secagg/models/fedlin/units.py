@@ -14,6 +14,7 @@ import numpy as np
 
 from secagg.contracts import Field, Kind, Spec, Update
 from secagg.core.arrays import Array
+from secagg.errors import UsageError
 from secagg.models.common.units import SQUARES_BITS, deviations
 from secagg.models.fedlin.design import Layout
 
@@ -47,3 +48,21 @@ def pooled_units(total: Update, records: int, names: Sequence[str]) -> tuple[Arr
     variance = total["squares"] / records - mean**2
     variance[variance <= _ROUNDING * mean**2] = 0
     return mean, 1 / deviations(variance, _MIN_VARIANCE, list(names))
+
+
+def training_units(
+    total: Update, records: int, names: Sequence[str], holdout: float, *, own_means: bool
+) -> tuple[Array, Array]:
+    """Return `pooled_units`. An error also says that records are held out.
+
+    holdout: their share; own_means: whether each site subtracts its own means
+    """
+    try:
+        return pooled_units(total, records, names)
+    except UsageError as error:
+        if not holdout:
+            raise
+        own = " about their sites' own means" if own_means else ""
+        left = f"method.holdout = {holdout:g} leaves {records} records to learn from"
+        what = f"{left}, and in these{own} {error.what}"
+        raise UsageError(error.where, what, f"Hold fewer out. Or: {error.advice}") from error

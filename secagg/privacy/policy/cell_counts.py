@@ -1,4 +1,4 @@
-"""Small cells: how many records have a level or a pair of levels, and how many sites a level.
+"""Small cells: counts of records with a level or a pair, and of sites where a column varies.
 
 A cell is a level of a binary or categorical column, or a pair of levels of two such columns. The
 cross products X'X of the moments contain, for each level, the sums of all other columns over the
@@ -10,16 +10,22 @@ refuse tables with small cells (Hundepool et al. 2012, *Statistical Disclosure C
 A level may also name a site: all records of one hospital have it, and no others. Then the sums for
 this level are the sums of that hospital alone, although the whole sum covers many sites.
 
-Without noise, the first sum of a run counts the records of all cells, and the sites at which each
-level occurs. `check_cells` and `check_level_sites` refuse the run before any sum of the method is
-requested, if a count is neither 0 nor large enough. The refusal does not say which count.
+If a variable is constant at all sites but one, sums of products of deviations from sites' means
+depend on this one site only. This holds for a number, and for a level that all records of some
+sites have, and no record of others.
+
+Without noise, the first sum of a run counts the records of all cells, the sites at which each
+level occurs, and the sites at which each variable varies. `check_cells`, `check_level_sites` and
+`check_varying_sites` refuse the run before any sum of the method is requested, if a count is
+neither 0 nor large enough. The refusal does not say which count.
 
 If the job names a column of persons, a cell's count is the number of persons with a record in it. A
 person can have several levels of one column. So the counts of reference levels do not follow from
 the other counts, and the sites send them, too.
 
-Guarantee: if both checks pass, every cell over all sites has no records, or `min_cell_records` or
-more; and every level occurs at no site, or at `min_level_sites` or more.
+Guarantee: if all checks pass, every cell over all sites has no records, or `min_cell_records` or
+more; every level occurs at no site, or at `min_level_sites` or more; and every variable varies
+among the records of no site, or of `min_level_sites` or more.
 
 ================================================  ===========================
 case                                              result
@@ -30,7 +36,9 @@ a reference level, which has no variable          counted like every level
 a pair of levels of two columns with fewer        refused
 a level that occurs at fewer sites                refused
 a reference level that occurs at fewer sites      refused
-no binary or categorical column                   nothing to check
+a variable that varies at fewer sites             refused
+a variable that varies at no site                 passes
+no binary or categorical column                   only the last two are checked
 ================================================  ===========================
 
 Not protected:
@@ -41,21 +49,26 @@ Not protected:
 * Cells of three or more columns, which the sums do not contain.
 * Small cells of one site, which may be large over all sites. If all other sites collude, they can
   subtract their own counts.
-* Pairs of levels that occur together at one site only.
+* Pairs of levels that occur together at one site only, and combinations of columns that vary at one
+  site only: with x1 = x2 at all other sites, the sums show x1 - x2 at this site.
 * A continuous column that has one value at each site, such as a number of the site. Over two sites,
   the sums with such a column determine the sums of each site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Variable
 from secagg.errors import PolicyRefusal
+from secagg.privacy.policy.release_rules import ReleasePolicy
 
+CHECKED_COUNTS = ("levels", "level_sites", "varying_sites")
+"""The counts in the first sum that are compared with a minimum, and then discarded."""
 _OTHER_WAYS = (
     "Leave out {column}: the sites allow this if no records, or enough of them, lack only this "
     "column. Or let the sites agree on a smaller release.{rule}. Or use [privacy], if each site's "
@@ -79,6 +92,16 @@ def sites_with_level(indicators: NDArray[np.bool_], columns: Sequence[str]) -> N
     columns: the column of each indicator; after the indicators come the columns' reference levels
     """
     return np.array(with_references(indicators, columns).any(axis=0), dtype=np.float64)
+
+
+def varying(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 for each variable that has two different values at a site, and else 0.
+
+    values: shape (records, variables)
+    """
+    if not len(values):
+        return np.zeros(values.shape[1])
+    return np.array(np.any(values != values[0], axis=0), dtype=np.float64)
 
 
 def with_references(indicators: NDArray[np.bool_], columns: Sequence[str]) -> NDArray[np.bool_]:
@@ -109,6 +132,31 @@ def person_level_counts(
     return found[np.triu_indices(count)]
 
 
+def count_refusals(
+    who: str,
+    rules: ReleasePolicy,
+    variables: Sequence[Variable],
+    records: int,
+    totals: Mapping[str, NDArray[np.float64]],
+) -> Iterator[PolicyRefusal]:
+    """Yield a refusal for each of `CHECKED_COUNTS` that is too small.
+
+    who: name of the party that checks; records: number of records over all sites
+    totals: the sums over all sites; a job with noise has none of these counts
+    """
+    checks: dict[str, Callable[[NDArray[np.float64]], None]] = {
+        "levels": partial(check_cells, who, rules.min_cell_records, variables, records),
+        "level_sites": partial(check_level_sites, who, rules.min_level_sites),
+        "varying_sites": partial(check_varying_sites, who, rules.min_level_sites),
+    }
+    for name, check in checks.items():
+        if name in totals:
+            try:
+                check(totals[name])
+            except PolicyRefusal as refusal:
+                yield refusal
+
+
 def check_level_sites(who: str, minimum: int | None, counts: NDArray[np.float64]) -> None:
     """Check that every level occurs at no site, or at `minimum` or more. Raises `PolicyRefusal`.
 
@@ -116,18 +164,35 @@ def check_level_sites(who: str, minimum: int | None, counts: NDArray[np.float64]
     minimum: None if the rule is not set, which is an error too
     counts: the sum of `sites_with_level` over all sites
     """
+    what = (
+        f"one of the levels of the binary and categorical columns occurs at fewer than {minimum} "
+        "sites, so sums over the records with this level cover too few sites"
+    )
+    column = "a column that names the site, or whose levels occur at few sites"
+    _check_sites(who, minimum, counts, what, column)
+
+
+def check_varying_sites(who: str, minimum: int | None, counts: NDArray[np.float64]) -> None:
+    """Check that every variable varies at no site, or at `minimum` or more sites.
+
+    who, minimum: as for `check_level_sites`; counts: the sum of `varying` over all sites
+
+    Raises `PolicyRefusal`.
+    """
+    what = (
+        f"one of the columns varies among the records of fewer than {minimum} sites and is "
+        "constant at the others, so sums of its products cover too few sites"
+    )
+    _check_sites(who, minimum, counts, what, "a column that has one value at most sites")
+
+
+def _check_sites(
+    who: str, minimum: int | None, counts: NDArray[np.float64], what: str, column: str
+) -> None:
     if minimum is None:
         raise PolicyRefusal(who, "release rule min_level_sites is not set", "Set min_sites.")
     if np.any((counts > 0) & (counts < minimum)):
-        raise PolicyRefusal(
-            who,
-            f"one of the levels of the binary and categorical columns occurs at fewer than "
-            f"{minimum} sites, so sums over the records with this level cover too few sites",
-            _OTHER_WAYS.format(
-                column="a column that names the site, or whose levels occur at few sites",
-                rule="min_level_sites",
-            ),
-        )
+        raise PolicyRefusal(who, what, _OTHER_WAYS.format(column=column, rule="min_level_sites"))
 
 
 def check_cells(

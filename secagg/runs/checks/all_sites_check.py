@@ -7,22 +7,17 @@ the counts of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from secagg.contracts import PublicFacts
-from secagg.errors import DataError, PolicyRefusal
+from secagg.errors import DataError
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.headers_and_copies import check_files
-from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
+from secagg.privacy.policy.cell_counts import count_refusals
 from secagg.privacy.policy.record_rules import share_remark
-from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import cohort_stage, cohort_update
 
@@ -63,7 +58,7 @@ def check_folder(planned: Planned) -> AllSitesCheck:
 
 
 def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return refusals because of rare levels, and remarks on a site with almost all records."""
+    """Return refusals because of small counts, and remarks on a site with almost all records."""
     job, public, rules = planned.job, planned.public, as_policy(planned.job.release)
     spec = cohort_stage(public).spec
     own: dict[str, int] = {}
@@ -79,26 +74,5 @@ def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
             totals[name] += counts
     records = sum(own.values())
     shares = filter(None, (share_remark(site, count, records) for site, count in own.items()))
-    return _rare_levels(rules, public, records, totals), tuple(shares)
-
-
-def _rare_levels(
-    rules: ReleasePolicy,
-    public: PublicFacts,
-    records: int,
-    totals: Mapping[str, NDArray[np.float64]],
-) -> tuple[str, ...]:
-    if "levels" not in totals:
-        return ()
-    refusals = []
-    for check in (
-        partial(
-            check_cells, WHO, rules.min_cell_records, public.variables, records, totals["levels"]
-        ),
-        partial(check_level_sites, WHO, rules.min_level_sites, totals["level_sites"]),
-    ):
-        try:
-            check()
-        except PolicyRefusal as refusal:
-            refusals.append(refusal.line())
-    return tuple(refusals)
+    found = count_refusals(WHO, rules, public.variables, records, totals)
+    return tuple(refusal.line() for refusal in found), tuple(shares)

@@ -181,7 +181,7 @@ def _impossible_records(
                 f"{where} can have at most {most}"
             )
             return
-    if levels and release.min_sites <= sites < (least_sites := release.min_level_sites or 0):
+    if release.min_sites <= sites < (least_sites := release.min_level_sites or 0):
         yield f"min_level_sites: {least_sites} sites needed, and {sites} take part"
         return
     if request is not None:

@@ -14,8 +14,10 @@ from secagg.errors import PolicyRefusal
 from secagg.privacy.policy.cell_counts import (
     check_cells,
     check_level_sites,
+    check_varying_sites,
     level_counts,
     sites_with_level,
+    varying,
 )
 
 VARIABLES = (
@@ -70,11 +72,31 @@ def test_a_level_at_few_sites_is_refused(
         check_level_sites("coordinator", minimum, counts)
 
 
+columns_of_sites = st.lists(st.lists(st.sampled_from([-1.0, 0.0, 0.1]), max_size=4), max_size=5)
+
+
+@settings(deadline=None)
+@given(columns_of_sites, st.integers(1, 4))
+def test_a_column_that_varies_at_few_sites_is_refused(
+    values: list[list[float]], minimum: int
+) -> None:
+    """A second column is constant everywhere; sites without records."""
+    counts = np.zeros(2)
+    for rows in values:
+        counts += varying(np.array([[value, 0.3] for value in rows]).reshape(-1, 2))
+    at = sum(len(set(rows)) > 1 for rows in values)
+    assert counts.tolist() == [at, 0]
+    with pytest.raises(PolicyRefusal) if 0 < at < minimum else nullcontext():
+        check_varying_sites("coordinator", minimum, counts)
+
+
 def test_a_rule_that_is_not_set_refuses() -> None:
     with pytest.raises(PolicyRefusal):
         check([0] * 20, [False] * 20, None)
     with pytest.raises(PolicyRefusal):
         check_level_sites("coordinator", None, np.array([2.0, 2.0]))
+    with pytest.raises(PolicyRefusal):
+        check_varying_sites("coordinator", None, np.array([2.0, 2.0]))
 
 
 def test_without_indicators_there_is_nothing_to_check() -> None:

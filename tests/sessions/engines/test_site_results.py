@@ -38,7 +38,7 @@ def job(method: dict[str, Any] = METHOD, **changed: Any) -> dict[str, Any]:
         "columns": {key: {"type": "continuous", "low": -16, "high": 16} for key in "xy"},
         "method": method,
         "protocol": {"name": "plain"},
-        "release": {"min_sites": 2, "min_records": 1},
+        "release": {"min_sites": 2, "min_records": 1, "min_level_sites": 1},
     } | changed
 
 

@@ -107,7 +107,7 @@ class World:
         self.identities = {n: Identity.generate(n, role, self.random) for n, role in roles}
         self.roster = Roster({n: i.public for n, i in self.identities.items()})
         self.session = self.roster.session(self.random(16), b"job")
-        self.shared = ReleasePolicy(self.min_sites, 1)
+        self.shared = ReleasePolicy(self.min_sites, 1, min_level_sites=1)
         parties = {name: self.party(name) for name, role in roles if role is not Role.COORDINATOR}
         self.coordinator = Coordinator(
             self.identities["coordinator"], self.roster, self.session, self.protocol, self.method,

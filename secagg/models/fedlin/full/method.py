@@ -26,8 +26,7 @@ What the transcript determines (Guarantees: only this)
     Not revealed: a site's own posterior and draws, and which site has which X'X.
 Not protected: a dishonest coordinator that chooses Sigma has equations for as many sites as its
 rounds allow (attack `full_invented`). With two sites, one site's numbers and the sums would be the
-other's, so at least three sites with records are required. That predictors vary at three sites is
-known only with the first round's sums: if they vary at one, these sums are that site's.
+other's, so predictors must vary at three sites at least, which the first sum of the run counts.
 
 ==============================  ====================================================================
 site                            contribution
@@ -89,7 +88,7 @@ from secagg.models.fedlin.full.posterior import (
     weights_of,
 )
 from secagg.models.fedlin.full.result import full_result, full_site_result
-from secagg.models.fedlin.full.settings import MIN_SITES, FullSettings
+from secagg.models.fedlin.full.settings import FullSettings
 from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods, round_sums
 from secagg.models.fedlin.hierarchies.base import PosteriorDraws, SufficientStatistics
 from secagg.models.fedlin.hypotheses.agreement import AGREEMENT, agreement_stage, agreement_sums
@@ -142,19 +141,22 @@ class FedLinFull(FullSettings):
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (sites_table(self.title, _LABELS),)
 
+    @property
+    def counts_sites(self) -> bool:
+        return True
+
     def round_stage(self, public: PublicFacts) -> Stage:
         self.check_full(public)
         d = self.layout(public).d
         entries = d * (d + 1) // 2
         spec = (
-            Field("used", (1,), 1.0, 0, Kind.COUNT),
             Field("precision", (entries,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
             Field("slope", (d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
             Field("scatter", (entries,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         )
         sees = (
-            "at how many sites records vary; sums over sites of the precisions of "
-            "their estimates, of the estimates times these, and of their scatter about the mean"
+            "sums over sites of the precisions of their estimates, of the estimates times these, "
+            "and of their scatter about the mean"
         )
         return Stage(ROUNDS, spec, self.rounds, sees)
 
@@ -195,7 +197,7 @@ class FedLinFull(FullSettings):
     ) -> tuple[Update, State]:
         d = now.layout.d
         if now.stage == AGREEMENT:
-            return within_range(agreement_sums(site)), memory
+            return within_range(agreement_sums(site, now.sent["determined"])), memory
         if now.stage == POINTS:
             at, known = SharedDraws.read(now.sent["draws"], d), self._statistics(site, now, memory)
             level = log_likelihoods(known, at.mu, at.Sigma, at.ratio)
@@ -205,12 +207,11 @@ class FedLinFull(FullSettings):
             # a common constant is not needed
             return within_range({"level": level - np.mean(level)}), memory
         spread, Sigma = covariances(np.array([now.sent["spread"], now.sent["Sigma"]]), d)
-        used = {"used": np.array([float(site.rank > 0)])}
         if not self.needs_noise and site.records:
             matched = observation(Records.of(self.link, now, public), now.sent["mu"], Sigma)
             memory = {"gram": matched.gram, "cross": matched.cross}
         known = self._statistics(site, now, memory)
-        return within_range(used | round_sums(known, now.sent["mu"], spread, Sigma)), memory
+        return within_range(round_sums(known, now.sent["mu"], spread, Sigma)), memory
 
     def _statistics(self, site: Site, now: Round, memory: State) -> SufficientStatistics:
         """Return the site's normal likelihood; of other families, that of the last round."""
@@ -221,14 +222,10 @@ class FedLinFull(FullSettings):
 
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Match the likelihood of equal sites to the sums, and go to its mode."""
-        used = round(float(total["used"][0]))
-        if used < MIN_SITES:
-            what = f"predictors vary at only {used} sites"
-            raise UsageError("analysis", what, f"At least {MIN_SITES} are required.")
         d = len(state["mu"])
         _check_rank(symmetric(total["precision"], d))
         Sigma, spread = symmetric(state["Sigma"], d), symmetric(state["spread"], d)
-        fitted = EqualSites.of(total, state["mu"], spread, Sigma, used)
+        fitted = EqualSites.of(total, state["mu"], spread, Sigma, state["varying"])
         new = fitted.mode(Sigma, self.sd_scale)
         unit = np.sqrt(np.diagonal(Sigma + fitted.C))
         distance = float(np.max(np.abs(new - Sigma) / np.outer(unit, unit)))
@@ -330,8 +327,7 @@ def _disclosed(points: int) -> str:
         "estimates scatter; in each round, sums over sites of the precisions of their estimates "
         "and of their scatter, at means and covariances that change from round to round. With few "
         "sites and predictors, all these can be solved for every single site's cross products and "
-        "regression, without knowing which site is which. If predictors vary at one site only, "
-        "they are that site's from the first round. "
+        "regression, without knowing which site is which. "
         f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
         "squares, and of prediction errors; and for each coefficient, at how many sites its "
         "interval excludes 0."

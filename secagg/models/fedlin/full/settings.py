@@ -10,13 +10,11 @@ from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.variables import outcome_index
-from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.base import MIN_SITES, FedLinModel
 from secagg.models.fedlin.full.families import FAMILIES, MAX_TERMS
 from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
-MIN_SITES = 3
-"""With two sites, a sum and one site's own numbers show the other's scatter about the mean."""
 _MIN_POINTS = 64
 _MAX_MESSAGE_VALUES = 2**22  # 32 MiB to each site
 

@@ -14,9 +14,9 @@ the 2 K numbers w_kj and b_kj; the pooled X'X and X'y; with the setting, also me
 matrix of the b_k. With two sites these would be each site's regression, so at least three sites are
 required. What else rounds tell is said by each method.
 
-Not protected: "at least three sites" counts those of the job. If the records of one site only
-determine all coefficients, for instance because a predictor is constant at the others, w_kj, b_kj
-and, with the setting, b_k are that site's alone. The coordinator reads their number with the sum.
+Sites whose records determine all coefficients are counted in the first sum of the run. If they are
+fewer than three, all sites send 0 for w_kj, b_kj and b_k, and tests of one coefficient are left
+out. The sites have this number from the coordinator, which they trust to send it as it is.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from secagg.contracts import Field, Kind, PublicFacts, Spec, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.errors import JobError
-from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.base import MIN_SITES, FedLinModel
 from secagg.models.fedlin.hypotheses.f_tests import Row, agreement_rows, mean_rows
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS
 from secagg.models.fedlin.site import Site
@@ -37,11 +38,9 @@ from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 AGREEMENT = "agreement"
 """Name of the stage."""
-MIN_SITES = 3
 TESTS_NOTE = (
     " The tests release the pooled cross products within sites, how far the sites' own least "
-    "squares scatter for each coefficient, and their mean and covariance over sites. If the "
-    "records of one site only determine all coefficients, these are that site's own."
+    "squares scatter for each coefficient, and their mean and covariance over sites."
 )
 """A sentence for `Disclosure.text`."""
 
@@ -72,9 +71,12 @@ def agreement_stage(d: int, max_rows: int, *, own: bool = False) -> Stage:
     return Stage(AGREEMENT, spec, 1, sees)
 
 
-def agreement_sums(site: Site) -> Update:
-    """Return a site's terms of the test that sites agree, in the units analysed."""
-    d, full = len(site.cross), site.rank == len(site.cross)
+def agreement_sums(site: Site, sites: Array) -> Update:
+    """Return a site's terms of the test that sites agree, in the units analysed.
+
+    sites (1,): at how many sites records determine all coefficients
+    """
+    d, full = len(site.cross), _determined(site, sites)
     weight = np.zeros(d)  # of a site whose records do not determine all coefficients
     if full:
         size = np.sqrt(np.diagonal(site.gram))
@@ -93,10 +95,15 @@ def agreement_sums(site: Site) -> Update:
     }
 
 
-def own_estimates(site: Site) -> Update:
+def own_estimates(site: Site, sites: Array) -> Update:
     """Return a site's terms of mean and covariance of least squares that records determine."""
-    own = site.separate * (site.rank == len(site.cross))
+    own = site.separate * _determined(site, sites)
     return {"estimates": own, "products": triangle(np.outer(own, own))}
+
+
+def _determined(site: Site, sites: Array) -> bool:
+    """Return whether this site's records determine all coefficients, as at enough other sites."""
+    return float(sites[0]) >= MIN_SITES and site.rank == len(site.cross)
 
 
 def own_mean_rows(terms: Sequence[str], total: Update) -> list[Row]:
@@ -118,6 +125,10 @@ class TestsOfSites(FedLinModel):
     tests: bool = False
     """Whether to test that sites agree, on all coefficients and on each, and that means of slopes
     over sites are 0. It takes one more round and at least three sites, and reveals more."""
+
+    @property
+    def counts_sites(self) -> bool:
+        return self.tests
 
     def agreement_stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Return the stage if it is asked for. Raises `JobError` where tests are not valid."""

@@ -204,7 +204,9 @@ def site_of(X: np.ndarray, y: np.ndarray) -> Site:
 
 
 def totals(data: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
-    each = [agreement_sums(site_of(X, y)) for X, y in data]
+    sites = [site_of(X, y) for X, y in data]
+    enough = np.array([float(len(sites))])
+    each = [agreement_sums(site, enough) for site in sites]
     return {name: sum(one[name] for one in each) for name in each[0]}
 
 

@@ -157,4 +157,4 @@ def test_sites_whose_predictors_do_not_vary_do_not_count() -> None:
         tables[site]["x0"] = 1.0
     with pytest.raises(UsageError) as few:
         simulated(FULL, bounds(tables), tables)
-    assert "only 2 sites" in few.value.what
+    assert "only 2 of the sites" in few.value.what

@@ -8,8 +8,10 @@ import pytest
 from scipy.stats import f, ttest_1samp
 from support.fedlin.written_out import bounds, fedlin_job, linear_tables, simulated
 
+from secagg.contracts import State, Update
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job
+from secagg.models.fedlin.base import FedLinModel
 from secagg.sessions.planned_job import plan_job
 
 HM1, HM2 = {"name": "fedlin_hm1", "rounds": 3}, {"name": "fedlin_hm2", "rounds": 4, "draws": 100}
@@ -65,6 +67,31 @@ def test_tests_change_no_other_result_and_leave_out_undetermined_sites() -> None
     assert rows["the mean of x0 is 0"]["df_error"] == 3
     t, _ = ttest_1samp(least_squares(TABLES)[:, 0], 0)
     assert rows["the mean of x0 is 0"]["F"] == pytest.approx(t**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [HM1, HM2, {"name": "fedlin_full", "draws": 100}])
+def test_two_sites_that_determine_slopes_show_no_sums_of_these_two(
+    method: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the two would know the other's: tests of one slope are left out."""
+    tables = linear_tables((12, 30, 2, 2), 2, noise=0.8, spread=0.5)
+    tests = {} if method["name"] == "fedlin_full" else {"tests": True}
+    sums, aggregate = list[Update](), FedLinModel.aggregate
+
+    def recorded(self: FedLinModel, state: State, total: Update, sites: int) -> State:
+        sums.append(total)
+        return aggregate(self, state, total, sites)
+
+    monkeypatch.setattr(FedLinModel, "aggregate", recorded)
+    result, _ = simulated({**method, **tests}, bounds(tables), tables)
+    (total,) = (one for one in sums if "weights" in one)
+    for name in {"weights", "weighted", "weighted_squares", "estimates", "products"} & set(total):
+        assert not total[name].any()
+    (counts,) = (one for one in sums if "varying" in one)
+    assert (counts["varying"], counts["determined"]) == (4, 2)
+    rows = {row["name"]: row for row in result.summary["tests"]}
+    assert rows["sites agree on all coefficients"]["p"] is not None
+    assert rows["sites agree on x0"]["p"] is None
 
 
 @pytest.mark.parametrize(
