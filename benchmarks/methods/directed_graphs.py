@@ -5,7 +5,8 @@
 Tables, one cell a run:
 
 * sachs: the eight sites of examples/sachs, p = 11. R-hat and effective sample size, the largest and
-  smallest over all 110 effects and PIPs, processor seconds, and the pairs whose direction is open.
+  smallest over all 110 effects and PIPs, and of the 55 pairs without directions over their PIPs and
+  partial correlations; of how many the chains agree; processor seconds.
 * truth: records of a known graph: "cycle" (a -> b <-> c -> d), "collider" (a -> b -> d <- c) and
   "chain" (a -> b -> c -> d -> e) with Laplace errors, and "normal", a -> b with normal errors,
   where no records tell directions; three sites of 150 to 200 records. A PIP above 1/2 is an arrow.
@@ -14,7 +15,8 @@ Tables, one cell a run:
   the records tell. `scale` is 1, as the prior is one of effects in the units that are analysed.
 
 Finished cells are kept in FILE, one line of JSON each, so a run can be resumed. `--copies` is the
-number of copies of each chain (`temperatures`), `--steps` that of a path (`path_steps`).
+number of copies of each chain (`temperatures`), `--steps` that of a path (`path_steps`), `--prior`
+the method's `prior`.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def fitted(
     """Return the arrows of a run of the registered method, and its diagnostics."""
     method = {"name": "sparse_directed", "variables": list(columns), "seed": seed,
               "rounds": given.rounds, "temperatures": given.copies,
-              "path_steps": given.steps}  # fmt: skip
+              "path_steps": given.steps, "prior": given.prior}  # fmt: skip
     job = {
         "title": "directed graphs",
         "sites": {"max_rows": max(map(len, tables.values()))},
@@ -88,7 +90,13 @@ def fitted(
     result, _ = simulate_sites(job, tables, random=replayable_random(seed))
     seconds = time.process_time() - start
     draws = (result.arrays[f"draws_{name}"][:, :, 0] for name in ("theta", "inclusion"))
+    pairs = result.summary["pairs_without_directions"]
     return {
+        "arrows_agree": sum(row["chains_agree"] for row in result.summary["arrows"]),
+        "pairs": len(pairs),
+        "pairs_agree": sum(pair["chains_agree"] for pair in pairs),
+        "pairs_r_hat": max(pair[key] or 1.0 for pair in pairs for key in ("r_hat", "pip_r_hat")),
+        "pairs_ess": min(pair["ess_bulk"] for pair in pairs),
         "pip": result.arrays["pip"].round(4).tolist(),
         "mean": result.arrays["mean"].round(4).tolist(),
         **mixing(*draws),
@@ -144,14 +152,16 @@ def calibration_cell(given: argparse.Namespace, seed: int) -> dict[str, Any]:
         temperatures=given.copies,
         path_steps=given.steps,
         seed=seed,
+        prior=given.prior,
         **CALIBRATED,
     )
+    prior = method.constants(sites * n)
     wide = p * (p - 1)
     while True:
         g = rng.random(wide) < rng.beta(method.rho_a, method.rho_b)
         eta = inverse_gamma(method.slab_shape, np.array([method.slab_scale]), rng)
-        theta = rng.standard_normal(wide) * np.sqrt(eta * np.where(g, 1, method.spike_ratio))
-        tau = np.abs(rng.standard_cauchy(wide))
+        theta = rng.standard_normal(wide) * np.sqrt(np.where(g, eta, prior.narrow(eta)))
+        tau = prior.spread * np.abs(rng.standard_cauchy(wide))
         w = (tau * np.abs(rng.standard_cauchy((sites, wide)))) ** 2
         graphs = matrices(theta + np.sqrt(w) * rng.standard_normal((sites, wide)), p)
         # as a site's likelihood has the bound, the prior is one given that all sites are below it
@@ -221,10 +231,18 @@ def with_error(values: Any, digits: int = 2) -> str:
 
 def table(name: str, cells: list[dict[str, Any]]) -> str:
     if name == "sachs":
-        head = "| copies | steps | rounds | seed | R-hat | ESS | seconds |\n" + "|--:" * 7 + "|"
+        head = (
+            "| prior | copies | steps | rounds | seed | R-hat | ESS | arrows agreed on "
+            "| R-hat of pairs | ESS of partial correlations | pairs agreed on | seconds |\n"
+            + "|---"
+            + "|--:" * 11
+            + "|"
+        )
         lines = [
-            f"| {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} | {c['r_hat']:.3f} "
-            f"| {c['ess']:.0f} | {c['seconds']:.0f} |"
+            f"| {c['prior']} | {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} "
+            f"| {c['r_hat']:.3f} | {c['ess']:.0f} | {c['arrows_agree']} of {2 * c['pairs']} "
+            f"| {c['pairs_r_hat']:.3f} | {c['pairs_ess']:.0f} "
+            f"| {c['pairs_agree']} of {c['pairs']} | {c['seconds']:.0f} |"
             for c in cells
         ]
     elif name == "truth":
@@ -273,6 +291,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4000)
     parser.add_argument("--copies", type=int, default=6)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--prior", choices=("calibrated", "paper"), default="calibrated")
     given = parser.parse_args()
     cell, many = CELLS[given.table]
     done = []
@@ -280,7 +299,7 @@ def main() -> None:
         done = [json.loads(line) for line in given.cache.read_text().splitlines()]
     asked = {
         "table": given.table,
-        **{key: vars(given)[key] for key in ("rounds", "copies", "steps")},
+        **{key: vars(given)[key] for key in ("rounds", "copies", "steps", "prior")},
     }
 
     def same(one: dict[str, Any], seed: int) -> bool:

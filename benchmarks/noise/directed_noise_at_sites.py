@@ -49,7 +49,7 @@ def fit(given: argparse.Namespace, seed: int) -> tuple[State, list[State], Spars
         "columns": {name: {"type": "continuous", "low": -4, "high": 4} for name in NAMES},
         "method": {
             "name": "sparse_directed", "errors": "gaussian", "ordered": not given.unordered,
-            "rounds": given.rounds, "level": 0.9,
+            "prior": given.prior, "rounds": given.rounds, "level": 0.9,
         },
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 5},
@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--unordered", action="store_true")
+    parser.add_argument("--prior", choices=("calibrated", "paper"), default="calibrated")
     given = parser.parse_args()
     covered, widths, errors, pips, r_hats, began = [], [], [], [], [], time.perf_counter()
     for seed in range(given.repeat):

@@ -155,13 +155,18 @@ def _of_graph(block: Block, columns: Mapping[str, Any]) -> str:
 def _of_posterior_graph(block: Block, columns: Mapping[str, Any]) -> str:
     if is_withheld(block):
         return "The graph is not shown: its chains disagree."
-    edges = [pair for pair in pairs_of(block.summary) if pair.edge]
+    pairs = pairs_of(block.summary)
+    edges, unclear = [pair for pair in pairs if pair.edge], sum(pair.undecided for pair in pairs)
     texts = [
         f"{pair.source} {'→' if pair.directed else '–'} {pair.target} (PIP "
         f"{written.fixed(pair.pip, 2)})"
         for pair in edges[:_SHOWN]
     ]
-    return _edges(texts, len(edges), block.summary)
+    answer = _edges(texts, len(edges), block.summary)
+    if unclear:
+        answer += f" {written.counted(unclear, 'pair')} undecided: no edge, but the interval "
+        answer += "excludes 0."
+    return answer
 
 
 def _edges(texts: Sequence[str], number: int, summary: Summary) -> str:

@@ -17,10 +17,9 @@ from secagg.contracts import Result
 from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
 from secagg.privacy.ledger.records import Decision
-from secagg.privacy.policy import job_rules, record_sets
+from secagg.privacy.policy import cell_counts, job_rules, record_sets
 from secagg.reports.audits.page import remark
 from secagg.runs.run import run
-from secagg.sessions import coordinator
 from secagg.sessions.planned_job import plan_job
 
 MOMENTS = {"name": "moments"}
@@ -133,7 +132,7 @@ def test_sums_count_the_records_of_every_cell(method: dict[str, Any]) -> None:
 
 def test_a_rare_level_is_found_if_the_rule_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"release": {"min_sites": 2, "min_records": 5, "min_level_sites": 1}} | columns("ABCD")
-    monkeypatch.setattr(coordinator, "check_cells", lambda *_: None)
+    monkeypatch.setattr(cell_counts, "check_cells", lambda *_: None)
     found = attacked(coded(few=4), "rare_cell", MOMENTS, **few)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value < 5 and "group=D" in found.finding.details["smallest"]

@@ -108,6 +108,15 @@ class TestAnswer:
         text = lines(page_of(run))["Result"]
         assert f": {clearest['term']} {estimate} ({interval})" in text
 
+    def test_an_answer_without_edges_counts_the_pairs_that_are_undecided(self) -> None:
+        facts, result = copied(small_run("sparse_directed", "plain"))
+        result.summary["converged"] = True
+        for row in result.summary["arrows"]:
+            row |= {"edge": False, "undecided": False}
+        assert "undecided" not in lines(render(facts, result))["Result"]
+        result.summary["arrows"][0]["undecided"] = True
+        assert "1 pair undecided" in lines(render(facts, result))["Result"]
+
     def test_the_guarantee_is_that_of_the_run(self) -> None:
         noised = lines(page_of(noised_run("sum")))["Guarantee"]
         assert "ε 12 at δ 10⁻⁶" in noised and "one record added or removed" in noised

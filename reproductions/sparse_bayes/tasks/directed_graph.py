@@ -68,6 +68,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "variables": list(NAMES),
         "errors": "laplace",
         "ordered": False,
+        "prior": "paper",
         "fdr": FDR,
         **paper(settings),
     }

@@ -25,6 +25,9 @@ and nearly Laplace. A graph with cycles is determined only up to exchanging rows
 strong cycles or few records R-hat may be large, and the PIPs cannot be used then. See
 docs/math/laplace-graph.md. Each site has its own constants mu.
 
+The result also says about which arrows the chains agree, and what the draws tell about pairs of
+columns without directions (`secagg.models.sparse_bayes.without_directions`).
+
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
     * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
@@ -65,7 +68,7 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +110,12 @@ from secagg.models.sparse_bayes.result import (
     with_note_on_undecided,
 )
 from secagg.models.sparse_bayes.site_posterior import own_posterior
+from secagg.models.sparse_bayes.spike_slab import SpikeSlab, calibrated
+from secagg.models.sparse_bayes.without_directions import (
+    agreed,
+    note_on_directions,
+    pairs_without_directions,
+)
 
 _REVEALED = {
     "laplace": (
@@ -130,6 +139,10 @@ class SparseDirected(DirectedPaths):
     """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
     """Level of the posterior intervals, between 0 and 1."""
+    prior: Literal["calibrated", "paper"] = "calibrated"
+    """`"calibrated"`: the spike has a fixed variance of 0.1 / n for n records of all sites, and the
+    prior of the spread between sites has the scale 0.05. `"paper"`: the spike has the variance
+    `spike_ratio` times that of the slab, and the spread's prior has the scale 1."""
 
     name: ClassVar[str] = "sparse_directed"
     edge_rule: ClassVar[str] = NOT_JUDGED
@@ -160,6 +173,11 @@ class SparseDirected(DirectedPaths):
             "slopes, at any graph that it chooses, nearly without the noise of the sites' draws.",
         )
 
+    def constants(self, records: int) -> SpikeSlab:
+        """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
+        paper = super().constants(records)
+        return paper if self.prior == "paper" else calibrated(paper, records)
+
     @property
     def needs_records(self) -> str:
         if self.errors == "gaussian":
@@ -177,6 +195,7 @@ class SparseDirected(DirectedPaths):
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return one family of coefficients: the entries of the graph."""
+        self.check_spike(self.prior)
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
@@ -234,12 +253,13 @@ class SparseDirected(DirectedPaths):
         targets, sources = self.entries(len(names))
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
-        edges = discoveries(pip, self.fdr)
+        edges, agree = discoveries(pip, self.fdr), agreed(*posteriors.values())[0]
         arrows: list[dict[str, Any]] = []
         for i in np.argsort(-pip, kind="stable"):
             found = coefficient(posteriors["theta"], posteriors["inclusion"], (0, int(i)))
             ends = {"from": names[sources[i]], "to": names[targets[i]], "edge": bool(edges[i])}
-            arrows.append({**ends, "undecided": undecided(ends["edge"], [found]), **found})
+            said = {"undecided": undecided(ends["edge"], [found]), "chains_agree": bool(agree[i])}
+            arrows.append({**ends, **said, **found})
         labels = [f"{names[h]!r} -> {names[j]!r}" for j, h in zip(targets, sources, strict=True)]
         summary = {
             "method": "sparse-directed",
@@ -258,6 +278,12 @@ class SparseDirected(DirectedPaths):
             if row["undecided"]
         ]
         summary = with_note_on_undecided(summary, open_arrows, "")
+        if not self.ordered:
+            theta, chance = (draws[name][:, :, 0] for name in ("theta", "inclusion"))
+            pairs = pairs_without_directions(theta, chance, names, self.level)
+            note = note_on_directions(arrows, pairs)
+            summary = {**summary, "pairs_without_directions": pairs,
+                       "notes": [*summary["notes"], *([note] if note else [])]}  # fmt: skip
         matrices = {
             "pip": pip,
             "mean": posteriors["theta"].mean[0],

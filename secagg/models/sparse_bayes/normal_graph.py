@@ -104,7 +104,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     p = len(names)
     first, second = pair_positions(p)
     theta, inclusion = draws["theta"][:, :, 0], draws["inclusion"][:, :, 0]
-    graphs, absent = _filled(theta, p), 1 - _filled(inclusion, p)
+    graphs, absent = graphs_of(theta, p), 1 - graphs_of(inclusion, p)
     partial = partial_correlations(graphs, unit_variances(graphs))
     connected = 1 - absent[..., first, second] * absent[..., second, first]
     determined = {
@@ -163,7 +163,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     return Result(summary, {**both, "sources": sources, "targets": targets, **drawn})
 
 
-def _filled(entries: Array, p: int) -> Array:
+def graphs_of(entries: Array, p: int) -> Array:
     """Return matrices (..., p, p) of entries (..., p (p - 1))."""
     flat = matrices(entries.reshape(-1, entries.shape[-1]), p)
     return flat.reshape(*entries.shape[:-1], p, p)

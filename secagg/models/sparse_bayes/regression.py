@@ -44,7 +44,7 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -72,14 +72,8 @@ from secagg.models.sparse_bayes.result import (
     draw_arrays,
     summary_fields,
 )
-from secagg.models.sparse_bayes.spike_slab import SpikeSlab
+from secagg.models.sparse_bayes.spike_slab import SpikeSlab, calibrated
 from secagg.models.sparse_bayes.sums import Design
-
-SPIKE_SHARE = 0.1
-"""The calibrated spike's variance, as a share of the variance 1 / n of a least squares coefficient
-(Narisetty and He 2014, "Bayesian variable selection with shrinking and diffusing priors")."""
-SPREAD_SCALE = 0.05
-"""Scale of the calibrated half-Cauchy prior of tau, in standard deviations of the outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +104,7 @@ class SparseRegression(SparseLinear):
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
         paper = super().constants(records)
-        if self.prior == "paper":
-            return paper
-        return replace(paper, spike=SPIKE_SHARE / records, spread=SPREAD_SCALE)
+        return paper if self.prior == "paper" else calibrated(paper, records)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.POSTERIOR, LABELS),)
@@ -131,10 +123,7 @@ class SparseRegression(SparseLinear):
         return np.concatenate([outcome, chosen])
 
     def design(self, public: PublicFacts) -> Design:
-        default = type(self).__dataclass_fields__["spike_ratio"].default
-        if self.prior != "paper" and self.spike_ratio != default:
-            what = f"has no effect with prior = {self.prior!r}, whose spike has a fixed variance"
-            raise JobError("method.spike_ratio", what, 'Leave it out, or set prior = "paper".')
+        self.check_spike(self.prior)
         q = len(self.columns(public)) - 1
         return Design(np.array([0]), np.arange(1, q + 1)[None, :])
 

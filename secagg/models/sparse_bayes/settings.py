@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from secagg.errors import JobError
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import SpikeSlab
@@ -70,6 +71,13 @@ class SparseSettings:
         return SpikeSlab(
             self.spike_ratio, self.slab_shape, self.slab_scale, self.rho_a, self.rho_b, self.own_eta
         )
+
+    def check_spike(self, prior: str) -> None:
+        """Raise `JobError` for a `spike_ratio` that this `prior` does not read."""
+        default = type(self).__dataclass_fields__["spike_ratio"].default
+        if prior != "paper" and self.spike_ratio != default:
+            what = f"has no effect with prior = {prior!r}, whose spike has a fixed variance"
+            raise JobError("method.spike_ratio", what, 'Leave it out, or set prior = "paper".')
 
     @cached_property
     def noise(self) -> NoisePrior:

@@ -30,6 +30,12 @@ from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import clip_variance, factor, inverse_gamma, normal_draw
 from secagg.models.sparse_bayes.marginal_slabs import draw_slabs
 
+SPIKE_SHARE = 0.1
+"""The calibrated spike's variance, as a share of the variance 1 / n of a least squares coefficient
+(Narisetty and He 2014, "Bayesian variable selection with shrinking and diffusing priors")."""
+SPREAD_SCALE = 0.05
+"""Scale of the calibrated half-Cauchy prior of tau, in standard deviations of the outcome."""
+
 
 @dataclass(frozen=True)
 class SpikeSlab:
@@ -53,6 +59,11 @@ class SpikeSlab:
     def narrow(self, eta: Array) -> Array:
         """Return the spike's variance."""
         return self.ratio * eta if self.spike is None else np.full_like(eta, self.spike)
+
+
+def calibrated(paper: SpikeSlab, records: int) -> SpikeSlab:
+    """Return the calibrated prior of docs/math/spike-and-slab.md; records: at all sites."""
+    return replace(paper, spike=SPIKE_SHARE / records, spread=SPREAD_SCALE)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_an_arrow_that_is_no_edge_despite_its_interval_is_undecided() -> None:
     weak[1, 0] = 0.25
     sites = [rows_of(part) for part in simulated(weak, (500,) * 3)]
     randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(3)]
-    method = SparseDirected(rounds=150, chains=1, temperatures=1, path_steps=0)
+    method = SparseDirected(rounds=150, chains=1, temperatures=1, path_steps=0, prior="paper")
     summary = play(method, sites, public_of(3, ("a", "b")), randoms).result.summary
     first, second = summary["arrows"]
     assert (first["from"], first["to"], first["edge"]) == ("a", "b", False)
@@ -262,6 +262,19 @@ def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its
     assert abs(read(0.1) - expected) > 0.1
 
 
+def test_scores_are_of_the_own_power_and_of_the_partners() -> None:
+    """In round 0, copies 0 and 1 are partners, and 2 and 3, with the powers 1 and .85."""
+    update, memory = respond({**REQUEST, "t": np.full(SHAPE, 0.1)})
+    graphs, Y, powers = matrices(memory["theta"], 4), memory["Y"], REQUEST["heat"]
+    assert powers.tolist() == [1.0, 0.85, 1.0, 0.85]
+    heats = np.stack([powers, powers[[1, 0, 3, 2]]], axis=1)
+    expected = score_alternatives(
+        Y, graphs, graphs, pairs_of(4, 0), heats, SMALL.noise, ErrorLaw(1, 20, powers), -1e9
+    )
+    np.testing.assert_allclose(update["scores"][:, :, 0], expected[:, :, 0])
+    assert np.all(np.abs(np.diff(expected[:, :, 0])) > 0.1)
+
+
 def test_a_site_moves_to_the_graph_that_was_chosen_unless_it_has_no_likelihood() -> None:
     """With t near 0 a sweep moves a graph that is at theta by some 1e-15 only."""
     still = {**REQUEST, "t": np.full(SHAPE, 1e-30)}
@@ -270,6 +283,13 @@ def test_a_site_moves_to_the_graph_that_was_chosen_unless_it_has_no_likelihood()
         theta = np.full(SHAPE, expected)
         _, memory = respond({**still, "theta": theta, "taken": np.ones((4, 2))}, memory)
         np.testing.assert_allclose(memory["theta"], expected, atol=1e-9)
+
+
+def test_a_ratio_of_spike_and_slab_is_of_the_papers_prior_only() -> None:
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, spike_ratio=0.5).stages(public_of(2))
+    assert refused.value.where == "method.spike_ratio"
+    assert replace(SMALL, spike_ratio=0.5, prior="paper").stages(public_of(2))
 
 
 @pytest.mark.parametrize("copies", [0, 65])

@@ -312,4 +312,5 @@ def test_the_calibrated_prior_does_not_depend_on_the_slab() -> None:
     assert ours.narrow(eta).tolist() == [0.1 / 400] * 2 and ours.spread == 0.05
     np.testing.assert_allclose(theirs.narrow(eta), 0.01 * eta)
     assert theirs.spread == 1.0
-    assert SparseMarkov().constants(400) == SparseDirected().constants(400) == theirs
+    assert SparseDirected().constants(400) == ours
+    assert SparseMarkov().constants(400) == SparseDirected(prior="paper").constants(400) == theirs

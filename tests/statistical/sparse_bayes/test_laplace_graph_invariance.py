@@ -9,7 +9,9 @@ not depend on mu, and are all that the posterior depends on: so their mean is pu
 independent of everything else.
 
 Paths of all sites' graphs are cases of their own. The same for normal errors, also with noisy
-moments, whose exact ones the sites then draw, and for graphs whose order is known.
+moments, whose exact ones the sites then draw, for graphs whose order is known, and for the prior
+with a fixed spike. Where sites have no records, moves of all graphs together are run alone: draws
+of single graphs, which are right, could hide that these moves read a wrong prior.
 """
 
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
+from secagg.models.sparse_bayes.joint import common_moves, paths
 from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_places, in_pairs, propose
 from secagg.models.sparse_bayes.joint.paths import advance, begin_path
 from secagg.models.sparse_bayes.laplace_graph import (
@@ -59,12 +62,19 @@ FLOOR = 1e-15  # of lambda: none
 
 @dataclass(frozen=True)
 class Case:
-    """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path."""
+    """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path;
+    fixed: whether the spike is fixed, and the spread's prior narrower
+    """
 
     degree: int = 1
     ordered: bool = False
     noise: float = 0.0
     steps: int = 0
+    fixed: bool = False
+
+    @property
+    def prior(self) -> SpikeSlab:
+        return replace(PRIOR, spike=0.01, spread=0.3) if self.fixed else PRIOR
 
     @property
     def entries(self) -> int:
@@ -109,11 +119,12 @@ def unrestricted(
     replicates: int, sites: int, case: Case, rng: np.random.Generator
 ) -> tuple[Common, list[GraphDraw]]:
     wide = (replicates, case.entries)
-    rho = rng.beta(PRIOR.a_r, PRIOR.b_r, replicates)
+    prior = case.prior
+    rho = rng.beta(prior.a_r, prior.b_r, replicates)
     g = (rng.random(wide) < rho[:, None]).astype(float)
-    eta = np.broadcast_to(inverse_gamma(PRIOR.a_e, np.full((replicates, 1), PRIOR.b_e), rng), wide)
-    theta = rng.standard_normal(wide) * np.sqrt(eta * np.where(g > 0, 1, PRIOR.ratio))
-    tau = np.abs(rng.standard_cauchy(wide))
+    eta = np.broadcast_to(inverse_gamma(prior.a_e, np.full((replicates, 1), prior.b_e), rng), wide)
+    theta = rng.standard_normal(wide) * np.sqrt(np.where(g > 0, eta, prior.narrow(eta)))
+    tau = prior.spread * np.abs(rng.standard_cauchy(wide))
     drawn = []
     for _ in range(sites):
         w = (tau * np.abs(rng.standard_cauchy(wide))) ** 2
@@ -176,7 +187,7 @@ def moved_together(
             Y, graphs(site.theta), graphs(others[-1].theta), pairs, np.ones((len(Y), 1)), NOISE,
             law_of(Y, case), -1e12,
         )[:, 0]  # fmt: skip
-    common, _, taken = choose(common, {}, proposed, total, pairs, PRIOR, rng, p=P)
+    common, _, taken = choose(common, {}, proposed, total, pairs, case.prior, rng, p=P)
     changed = in_pairs(pairs, taken, P, ordered=ordered)
     moved = [
         replace(
@@ -195,7 +206,8 @@ def moved_on_a_path(
     """Move the graphs of all on a path, by slopes that are often clipped; b is drawn later."""
     many, one = len(common.rho), np.ones(len(common.rho))
     rank = np.zeros(many, dtype=np.int64)
-    steps = {"log_size": np.log([0.6]), "information": np.full((1, case.entries), 300.0)}
+    curvature = 300.0 if any(Y.size for Y in data) else 30.0
+    steps = {"log_size": np.log([0.6]), "information": np.full((1, case.entries), curvature)}
     path = begin_path(common, steps, rank, rng)
     apart = [site.theta - common.theta for site in sites]
     held = [
@@ -211,11 +223,36 @@ def moved_on_a_path(
             )
             total["likelihood"] += found
             total["slope"] += slope[:, rows, columns]
-        path, log_chance = advance(path, common, total, one, PRIOR, steps=case.steps)
+        path, log_chance = advance(path, common, total, one, case.prior, steps=case.steps)
     taken = np.log1p(-rng.random(many)) < log_chance
     moved = replace(common, theta=np.where(taken[:, None], path["theta"], common.theta))
     new = [replace(site, theta=moved.theta + d) for site, d in zip(sites, apart, strict=True)]
     return moved, new, taken
+
+
+def scores_of_common_moves(case: Case, seed: int) -> Array:
+    """Return z of statistics of theta after moves of all graphs together and nothing else.
+
+    A case with steps has paths, others choices of alternatives.
+    """
+    rng, nobody = np.random.default_rng(seed), np.zeros((6000, P, 0))
+    common, sites = fresh(len(nobody), 1, case, rng)
+    apart = sites[0].theta - common.theta
+    for number in range(20):
+        if case.steps:
+            common, sites, _ = moved_on_a_path(common, sites, [nobody], case, rng)
+        else:
+            common, sites, _ = moved_together(common, sites, [nobody], case, number, rng)
+    # differences were held, or have exchanged their places
+    np.testing.assert_allclose(
+        np.sort(sites[0].theta - common.theta, axis=1), np.sort(apart, axis=1), atol=1e-9
+    )
+    after, expected = (
+        np.concatenate([np.tanh(theta).T, np.abs(np.tanh(theta)).T, np.tanh(3 * theta).T ** 2])
+        for theta in (common.theta, fresh(len(nobody), 1, case, rng)[0].theta)
+    )
+    error = np.sqrt((after.var(axis=1) + expected.var(axis=1)) / len(nobody))
+    return np.asarray((after.mean(axis=1) - expected.mean(axis=1)) / error)
 
 
 def law_of(Y: Array, case: Case) -> ErrorLaw:
@@ -267,8 +304,8 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
             sent.append((update["one"], update["d"] * np.sqrt(common.t), update["dd"] * common.t))
         one, d, dd = (np.sum(parts, axis=0) for parts in zip(*sent, strict=True))
         before = common.t
-        common, d, dd = choose_slabs(common, one, d, dd, PRIOR, rng)
-        common = spike_slab.paper(common, one, d, dd, len(records), PRIOR, rng)
+        common, d, dd = choose_slabs(common, one, d, dd, case.prior, rng)
+        common = spike_slab.paper(common, one, d, dd, len(records), case.prior, rng)
         for site in sites:  # lambda is held, for the statistics: no sweep begins with w
             site.w[:] *= common.t / before
     assert case.noise or 0.05 < moved[0] / moved[1] < 0.95  # so the moves are tested
@@ -285,8 +322,22 @@ def test_the_sampler_keeps_the_prior_invariant() -> None:
     assert np.max(np.abs(z)) < 4.5
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(("module", "steps"), [(common_moves, 0), (paths, 4)])
+def test_common_moves_alone_keep_it_and_a_halved_prior_is_seen(
+    module: Any, steps: int, fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, right = Case(steps=steps, fixed=fixed), module.log_prior
+    # 18 statistics, two-sided: |z| > 4.5 in one of 8000 runs by chance
+    assert np.max(np.abs(scores_of_common_moves(case, 5))) < 4.5
+    monkeypatch.setattr(module, "log_prior", lambda *read: right(*read) / 2)
+    assert np.max(np.abs(scores_of_common_moves(case, 5))) > 7
+
+
 @pytest.mark.parametrize(
-    "case", [Case(steps=3), Case(2, steps=3), Case(ordered=True, steps=8)], ids=str
+    "case",
+    [Case(steps=3), Case(2, steps=3), Case(ordered=True, steps=8), Case(steps=3, fixed=True)],
+    ids=str,
 )
 def test_so_does_it_with_paths(case: Case) -> None:
     z = scores(6000, (5, 0, 8), rounds=8, seed=4, case=case)

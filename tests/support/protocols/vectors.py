@@ -87,7 +87,7 @@ def party_of(vector: dict[str, Any]) -> Party:
         bytes.fromhex(vector["session"]),
         protocol,
         plan_stages(METHOD, public, protocol.capabilities.ring_bits),
-        ReleasePolicy(vector["min_sites"], 1, min_level_sites=1),
+        ReleasePolicy(vector["min_sites"], 1),
         replayable_random(vector["random_seed"]),
         side,
     )
