@@ -21,7 +21,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "local_graphs": {"learner": "notears", **GRAPH},
     "sparse_regression": {**REGRESSION, **CHAINS},
     "sparse_markov": {**GRAPH, **CHAINS},
-    "sparse_directed": {"variables": ["x", "y"], **CHAINS},
+    "sparse_directed": {"variables": ["x", "y"], **CHAINS, "rounds": 8, "warmup": 2},
     "fedavg": {**REGRESSION, "rounds": 30},
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "draws": 100,
     },
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
-    "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
+    "fedngm": {"hidden": [2], "rounds": 30},
     "fedngr": {"hidden": [3], "rounds": 30, "refit_rounds": 30},
 }
 """Settings, over the columns of `tables`."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from cases import METHODS, job, tables
 
+from secagg.audits.attacks.statistics.identified_share import GROUPS
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.contract import Verdict
 from secagg.audits.views import Who
@@ -122,7 +123,7 @@ def _shares(names: Sequence[str], cache: Path, jobs: int, *, write: bool) -> Ite
 def _cell(rounds: Mapping[str, Mapping[str, float]]) -> str:
     numbers = sorted(map(int, rounds))
     shown = [n for n in (1, 10) if n in numbers and n < numbers[-1]] + [numbers[-1]]
-    return ", ".join("/".join(f"{rounds[str(n)][g]:.2f}" for g in rounds["1"]) for n in shown)
+    return ", ".join("/".join(f"{rounds[str(n)][g]:.2f}" for g in GROUPS) for n in shown)
 
 
 def _curves(curves: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:

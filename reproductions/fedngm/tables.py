@@ -99,8 +99,8 @@ NOTES = (
     "death). Macro averages are over all declared levels; as in the paper, the recall of a level "
     "without records is 0, and so is the precision of a level that is never predicted. With one "
     "level a record, micro-averaged precision and recall are equal by definition.",
-    "Networks are those of the method `fedngm` (ten hidden units for each column, no path from a "
-    "column to itself), not the paper's, which copies its inputs.",
+    "Networks are those of the method `fedngm` (former default `penalty = 20`; ten hidden units "
+    "for each column, no path from a column to itself), not the paper's, which copies its inputs.",
 )
 NOTE_FOLDS = (
     "Five folds: every model is fitted five times, each time without a fifth of the records of "

@@ -22,7 +22,6 @@ sites, so its files are private.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -94,16 +93,10 @@ class Attacked:
 
     @property
     def severity(self) -> float:
-        """How far a leak is beyond its limit: 0 at the limit, 1 where the planted leak is.
-
-        1, too, if no control says how large the number can be.
-        """
+        """How far a leak is beyond its limit, from 0 to 1 (`Limit.severity`)."""
         assert self.finding is not None and self.limit is not None
-        limit, control = self.limit, self.control
-        if control is None or not limit.exceeded_by(control.value):
-            return 1.0
-        at = abs(self.finding.value - limit.number) / abs(control.value - limit.number)
-        return min(at, 1.0) if math.isfinite(at) else 1.0
+        control = None if self.control is None else self.control.value
+        return self.limit.severity(self.finding.value, control)
 
     @property
     def metric(self) -> str:

@@ -54,6 +54,17 @@ class Limit:
         """Return whether a number is a leak."""
         return value < self.number if self.errors else value > self.number
 
+    def severity(self, value: float, control: float | None) -> float:
+        """Return how far a leak is beyond the limit: 0 at the limit, 1 where the planted leak is.
+
+        control: the number of the planted leak. 1, too, if it does not say how large the number
+            can be
+        """
+        if control is None or not self.exceeded_by(control):
+            return 1.0
+        at = abs(value - self.number) / abs(control - self.number)
+        return min(at, 1.0) if math.isfinite(at) else 1.0
+
     def __str__(self) -> str:
         return f"{'>=' if self.errors else '<='} {self.number:.4g}"
 

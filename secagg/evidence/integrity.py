@@ -14,7 +14,7 @@ The checks, in this order:
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
    it answered (`secagg.evidence.log_end`, `secagg.sessions.countersignatures`).
-8. What run.json states of method, protocol and guarantee follows from the job
+8. What run.json states of method, protocol, guarantee and expected error follows from the job
    (`secagg.evidence.planned_facts`).
 9. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
 
@@ -97,8 +97,8 @@ class Verified:
     evidence: version of the evidence; 1 has no countersignatures
         (`secagg.sessions.countersignatures.EVIDENCE`)
     countersigned, unsigned: the sites of the run with and without a valid countersignature
-    claims_checked: whether method, protocol and guarantee are those of the job; if that was not
-        tried, claims_not_checked says why
+    claims_checked: whether the facts of check 8 are those of the job; if that was not tried,
+        claims_not_checked says why
     recomputed: whether the result follows from the released sums; if that was not tried,
         not_recomputed says why
     failed: the error code of a run that failed and left only a log; None for a finished run

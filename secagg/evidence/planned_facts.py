@@ -1,9 +1,9 @@
-"""The facts of a run that follow from its job: what method and protocol show, and the guarantee.
+"""The facts of a run that follow from its job: what is shown, the guarantee, the expected error.
 
-Claims of privacy and disclosure rest on these facts. Only the coordinator writes run.json, so
-`verify` computes the facts again: a coordinator cannot claim more than its job guarantees. This
-needs neither the sums nor the same software, but a version of secagg that plans the job in the same
-way.
+Claims of privacy, disclosure and usefulness rest on these facts. Only the coordinator writes
+run.json, so `verify` computes the facts again: a coordinator cannot claim more than its job
+guarantees. This needs neither the sums nor the same software, but a version of secagg that plans
+the job in the same way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.feasibility.facts import prospect
 from secagg.evidence.run_files import json_bytes
 from secagg.evidence.run_folder import RunFolder
 from secagg.privacy.accounting.guarantee import guarantee
@@ -80,6 +81,7 @@ def planned_facts(planned: Planned, opening: Mapping[str, Any], sites: int) -> d
             "unprotected": list(capabilities.unprotected),
         },
         "privacy": privacy_facts(planned, sites),
+        "feasibility": feasibility_facts(planned),
     }
 
 
@@ -105,3 +107,9 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
     assert planned.public.clip is not None  # with noise, records are always clipped
     max_colluding = planned.protocol.max_colluding(planned.job_sites)
     return guarantee(planned.private, planned.public.clip, sites, max_colluding)
+
+
+def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
+    """Return whether the result was expected to be usable, as in the plan; None without noise."""
+    facts = privacy_facts(planned, len(planned.public.sites))
+    return None if facts is None else prospect(planned, facts)

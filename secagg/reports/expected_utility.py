@@ -1,8 +1,8 @@
 """The verdict of `secagg plan` on the expected usefulness of a result, with what a reader needs.
 
 The plan words the verdict: `secagg.privacy.expected_error` for coefficients,
-`secagg.runs.feasibility.edges` for graphs. It uses public numbers only. So it is the same before
-and after the run, and reveals nothing about any record.
+`secagg.evidence.feasibility.edges` for graphs. It uses public numbers only. So it is the same
+before and after the run, and reveals nothing about any record.
 """
 
 from __future__ import annotations

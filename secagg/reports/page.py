@@ -82,10 +82,10 @@ def environment() -> jinja2.Environment:
         finalize=_visible,
     )
     formats = (
-        at_least, written.any_setting, written.count, written.counted, written.deviation,
-        written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
-        written.probability, written.seconds, written.share, written.significant, written.size,
-        written.typeset,
+        at_least, written.any_setting, written.count, written.counted, written.declared,
+        written.deviation, written.field_kind, written.fixed, written.listing, written.moment,
+        written.power_of_two, written.probability, written.seconds, written.share,
+        written.significant, written.size, written.typeset,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in formats}
     return made

@@ -12,15 +12,14 @@ from typing import Any
 
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
-from secagg.evidence.planned_facts import planned_facts, privacy_facts
+from secagg.evidence.planned_facts import planned_facts
 from secagg.evidence.run_files import log_facts, release_counts
 from secagg.evidence.session_result import versions
 from secagg.runs import budgets, ledger_facts
-from secagg.runs.feasibility.facts import prospect
 from secagg.sessions.coordinator_state import CoordinatorState
 from secagg.sessions.engines.memory import MemoryEngine
 from secagg.sessions.engines.remote import RemoteEngine
-from secagg.sessions.planned_job import Planned, agreement
+from secagg.sessions.planned_job import agreement
 from secagg.sessions.session import Session
 from secagg.sessions.session_ledgers import ALL_SITES, open_ledger
 
@@ -70,7 +69,6 @@ def facts(
         "cohort": list(state.cohort),
         "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
         "release_counts": release_counts(logged["releases"]),
-        "feasibility": feasibility_facts(planned),
         "ledger": ledger_section(session),
         "sites": site_facts(session),
         "traffic": traffic_by_role(session),
@@ -80,12 +78,6 @@ def facts(
         "arithmetic": arithmetic_fingerprint(),
         **logged,
     }
-
-
-def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
-    """Return the feasibility that `secagg plan` shows; None without noise."""
-    facts = privacy_facts(planned, len(planned.public.sites))
-    return None if facts is None else prospect(planned, facts)
 
 
 def ledger_section(session: Session) -> dict[str, Any]:

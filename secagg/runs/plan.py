@@ -51,6 +51,7 @@ from secagg.evidence.claims.disclosure import headline
 from secagg.evidence.claims.guarantee import sentence
 from secagg.evidence.claims.privacy import exact_sentence
 from secagg.evidence.claims.warnings import EXACT_BEFORE, EXACT_STAYS
+from secagg.evidence.feasibility.facts import prospect
 from secagg.evidence.planned_facts import method_facts, privacy_facts
 from secagg.evidence.session_result import counted_variance
 from secagg.jobs.data_sources import Data, SiteSource, as_policy
@@ -64,7 +65,6 @@ from secagg.runs.checks.earlier_draws import moments_drawn_before, new_ledgers
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runs.checks.planned_numbers import planned_numbers
-from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
 from secagg.runs.planned_costs import planned_caps, planned_totals, sites_without_budget
 from secagg.sessions.parties import open_coordinator_ledger

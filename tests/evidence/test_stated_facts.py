@@ -24,7 +24,9 @@ from secagg.runs.run import run
 from secagg.sessions import planned_job
 
 RULES = {"min_sites": 2, "min_records": 2}
-NOISE = {"placement": "sum", "epsilon": 20.0, "delta": 1e-6, "colluding": 1}
+NOISE = {
+    "placement": "sum", "epsilon": 20.0, "delta": 1e-6, "colluding": 1, "expected_records": 10,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,7 @@ NOISE = {"placement": "sum", "epsilon": 20.0, "delta": 1e-6, "colluding": 1}
         (("protocol", "unprotected"), []),
         (("method", "disclosure", "text"), "Nothing."),
         (("privacy", "delta_for_discreteness"), 0.0),
+        (("feasibility", "verdict"), "green"),
         (("title",), "Another analysis"),
         (("consented",), ["north", "south", "west", "everybody"]),
     ],
@@ -51,7 +54,7 @@ def test_facts_that_do_not_follow_from_the_job_are_found(
         place[path[-1]] = value
         return facts
 
-    noise = {"privacy": NOISE} if path[0] == "privacy" else {}
+    noise = {"privacy": NOISE} if path[0] in ("privacy", "feasibility") else {}
     protocol = {"name": "additive" if noise else "plain"}
     job = small_job(protocol=protocol, release=RULES, **noise)
     run(job, tables(), out=tmp_path / "honest")

@@ -10,10 +10,9 @@ import pytest
 from support.runs.hospitals import EXAMPLE, folder, records
 
 from secagg.contracts import Variable
-from secagg.evidence.planned_facts import privacy_facts
+from secagg.evidence.planned_facts import feasibility_facts, privacy_facts
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT
-from secagg.runs.facts import feasibility_facts
 from secagg.sessions.planned_job import plan_job
 
 DRAWS = 200

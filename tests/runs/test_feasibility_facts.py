@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.evidence.planned_facts import feasibility_facts
 from secagg.jobs.job import parse_job
-from secagg.runs.facts import feasibility_facts
 from secagg.sessions.planned_job import plan_job
 
 COLUMNS: dict[str, Any] = {

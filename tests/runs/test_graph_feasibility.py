@@ -11,13 +11,13 @@ from scipy.stats import binom, norm
 from secagg.contracts import EdgeRule
 from secagg.contracts.noise import Placement
 from secagg.core.randomness import seeded_random
+from secagg.evidence.feasibility.edges import graph_feasibility
+from secagg.evidence.planned_facts import feasibility_facts
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.graphs.noise_size import scatter_noise
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import Assumptions, PlannedNoise, Verdict
-from secagg.runs.facts import feasibility_facts
-from secagg.runs.feasibility.edges import graph_feasibility
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
 from secagg.sessions.site_moments import draw_site_moments

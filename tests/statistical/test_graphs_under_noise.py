@@ -9,12 +9,12 @@ import pytest
 
 import secagg
 from secagg.core.randomness import replayable_random
+from secagg.evidence.planned_facts import feasibility_facts
 from secagg.jobs.job import parse_job
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc
-from secagg.runs.facts import feasibility_facts
 from secagg.sessions.planned_job import plan_job
 
 ADMM: dict[str, Any] = {"name": "notears_admm"}

@@ -22,6 +22,8 @@ from secagg.models.notears_admm.linear_simulation import learn
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 
 SEEDS = range(16)
+SERIES = 16
+"""Series of the test of scales; 30 for the figures of docs/math/measured-methods.md."""
 PENALTY = 0.01
 
 
@@ -152,18 +154,20 @@ def lagged_weights(
     return state["W"], state["rounds"]
 
 
-@pytest.mark.parametrize("scaled", [False, True], ids=["own units", "standardised"])
 @pytest.mark.parametrize(
-    ("d", "lags", "n"), [(5, 1, 2000), (5, 2, 2000), (10, 1, 2000), (5, 1, 150)]
-)
+    ("d", "lags", "n", "scaled"),
+    [(5, 1, 2000, False), (5, 2, 2000, False), (10, 1, 2000, False), (5, 1, 150, False),
+     (5, 1, 2000, True)],
+)  # fmt: skip
 def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
     d: int, lags: int, n: int, scaled: bool
 ) -> None:
     """Why penalties grow more slowly by default in time series; docs/math/measured-methods.md.
 
-    Thirty series of four sites, whose errors have equal variances. In own units the mean of the
-    largest error of a weight must fall, by more than two standard errors of the difference. On
-    standardised columns both schedules choose wrong directions within a step, with errors near 1.
+    Thirty series of four sites, whose errors have equal variances. (The page has standardised
+    columns in all cases, which take as long.) In own units the mean of the largest error of a
+    weight must fall, by more than two standard errors of the difference. On standardised columns
+    both schedules choose wrong directions within a step, with errors near 1.
     """
     rows = []
     for seed in range(30):
@@ -190,9 +194,8 @@ def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
         mean, error = mean_and_error((b - a).tolist())
         medians = f"medians {np.median(a):.2g}, {np.median(b):.2g}; smaller in {np.sum(b < a)}"
         print(f"{name}: {before}, then {after}; difference {mean:.3g} ({error:.2g}); {medians}")
-    if not scaled:
-        mean, error = mean_and_error((slower[0] - given[0]).tolist())
-        assert mean < -2 * error
+    mean, error = mean_and_error((slower[0] - given[0]).tolist())
+    assert mean < -2 * error if not scaled else min(given[0].mean(), slower[0].mean()) > 0.5
 
 
 def ratio(parts: list[int], wholes: list[int]) -> tuple[float, float]:
@@ -205,7 +208,7 @@ def ratio(parts: list[int], wholes: list[int]) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("d", "lags"), [(5, 1), (5, 2), (10, 1)])
 def test_directions_within_a_step_depend_on_the_scale(d: int, lags: int) -> None:
-    """The table of docs/math/measured-methods.md: which scale finds what, on thirty series.
+    """A table of docs/math/measured-methods.md: which scale finds what. It has thirty series.
 
     Errors have the same variance; deviations between a half and two of one unit; or each variable
     has a unit of its own, between a tenth and ten. The last three do not change standardised
@@ -216,7 +219,7 @@ def test_directions_within_a_step_depend_on_the_scale(d: int, lags: int) -> None
     for case in ("equal", "unequal", "units", "standardised"):
         counts: list[list[int]] = []
         errors = []
-        for seed in range(3000, 3030):
+        for seed in range(3000, 3000 + SERIES):
             rng = np.random.default_rng([d, lags, n, seed])
             model = time_series(d, lags, rng, edges=d, lagged_edges=d)
             X = model.rows(n, rng)

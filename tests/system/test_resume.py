@@ -87,18 +87,18 @@ def test_a_killed_run_is_resumed_from_the_command_line(job: Path) -> None:
 
 
 def test_a_run_killed_between_any_two_phases_is_resumed(job: Path, quick_starts: Nursery) -> None:
-    """The run, and then each process that resumes it, dies one step further than the last.
+    """The run, and then each process that resumes it, dies some steps further than the last.
 
-    With real processes and SIGKILL; the next test dies in more places, and under every protocol.
+    With real processes and SIGKILL; the next test dies after each step, and under every protocol.
     """
     out = kill_run(job, 1, after=True, nursery=quick_starts)
     resumed = 1
-    while killed(quick_starts, resume=out, what="journal", number=1, after=True):
+    while killed(quick_starts, resume=out, what="journal", number=3, after=True):
         wait_until_alone(job.parent / "out.partial")
         resumed += 1
     run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", resumed)
-    assert resumed >= 5  # consent, and two rounds; each is at least one phase and the release
+    assert resumed >= 3  # a killed process wrote four entries of those of consent and two rounds
 
 
 @pytest.mark.parametrize(

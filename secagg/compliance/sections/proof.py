@@ -60,7 +60,7 @@ def _of_run(run: RunEvidence, verified: Verified) -> Statement:
     if verified.unsigned:
         text += f"{listing(verified.unsigned)} did not. "
     text += (
-        "What run.json states of method, protocol and guarantee follows from the job. "
+        "What run.json says of method, protocol, guarantee and feasibility follows from the job. "
         if verified.claims_checked
         else f"Its claims were not checked: {verified.claims_not_checked}. "
     )

@@ -101,9 +101,9 @@ class ThresholdPaillier(PaillierPhases):
     """Paillier sums under a key that the sites share."""
 
     threshold: int | None = None
-    """Number of sites that are needed to decrypt, from 2 to all. If it is not set: floor(2K/3) + 1
-    for the K sites that the job names. If it is below a site's own `min_sites` - 1, that site
-    refuses to contribute."""
+    """Number of sites needed to decrypt, from 2 to all. If it is not set: floor(2K/3) + 1 for the
+    job's K sites. A site refuses to contribute if it is below the site's own `min_sites` (fewest
+    sites in a sum) minus 1."""
     short_exponents: bool = False
     """Encrypt about five times faster, under the further assumption that powers with short random
     exponents cannot be distinguished from random ones."""

@@ -1,5 +1,6 @@
 """The page of an audit: one self-contained file, a table with a row for each attack and view.
 
+Leaks come first, the worst of them before others, as in the terminal.
 The page is a function of the audit's plain data (audit.json): same input, same bytes. It makes no
 request and runs no script. It shows what was measured, and gives no verdict beyond the limits.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from secagg.contracts.findings import Limit
 from secagg.evidence.numbers import integer, percent, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
@@ -31,7 +33,7 @@ _NONE = 1e-3  # at most: a share of the means that a sum within sites determines
 
 def audit_page(audit: Mapping[str, Any]) -> str:
     """Return the page of an audit, or of the audit of a run's folder."""
-    shown = [each for each in audit["attacks"] if "value" in each]
+    shown = sorted((each for each in audit["attacks"] if "value" in each), key=_place)
     found = {v: sum(each["verdict"] == v for each in audit["attacks"]) for v in _SIGNS}
     style, digest = style_of("audit.css", "")
     page = (
@@ -43,7 +45,7 @@ def audit_page(audit: Mapping[str, Any]) -> str:
             found=found,
             tried=len({each["name"] for each in audit["attacks"]}),
             leaks=[_leak(each) for each in shown if each["verdict"] == "leak"],
-            rows=sorted(map(_row, shown), key=lambda row: _ORDER.index(row["verdict"])),
+            rows=list(map(_row, shown)),
             attacked=list({each["name"]: each for each in shown}.values()),
             pictures=[picture for each in shown for picture in _pictures(each)],
             left_out=_left_out(audit["attacks"]),
@@ -52,6 +54,15 @@ def audit_page(audit: Mapping[str, Any]) -> str:
         )
     )
     return page + "\n"
+
+
+def _place(each: Mapping[str, Any]) -> tuple[int, float]:
+    """Return what rows are sorted by: leaks first, the worst of them before others."""
+    place, control = _ORDER.index(each["verdict"]), each.get("control")
+    if each["verdict"] != "leak":
+        return place, 0.0
+    planted = None if control is None else float(control["value"])
+    return place, -Limit.of_text(each["limit"]).severity(float(each["value"]), planted)
 
 
 def _row(each: Mapping[str, Any]) -> dict[str, Any]:

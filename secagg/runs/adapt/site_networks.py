@@ -6,6 +6,7 @@ form. It belongs to the site. No noise is added here, even if the run itself had
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from dataclasses import dataclass
@@ -57,7 +58,10 @@ class SiteNetworks:
         return file.getvalue()
 
     def summary(self) -> dict[str, Any]:
-        """Return plain data for JSON; with the arrays, `read_site_networks` restores the model."""
+        """Return plain data for JSON; with the arrays, `read_site_networks` restores the model.
+
+        `arrays` is the SHA-256 of `arrays_file`: the networks of another result do not fit.
+        """
         return {
             "title": self.job.title,
             "session": self.session,
@@ -66,6 +70,7 @@ class SiteNetworks:
             "remarks": list(self.remarks),
             "logarithms": [],
             **self.result.summary,
+            "arrays": hashlib.sha256(self.arrays_file()).hexdigest(),
             "job": self.job.model_dump(mode="json"),
         }
 
@@ -93,12 +98,16 @@ class SiteNetworks:
 def read_site_networks(path: str | Path) -> FinishedNgmRun:
     """Return the model that `secagg adapt --out` wrote: JSON, and arrays in an NPZ file beside it.
 
-    Raises `EvidenceError` if a file is missing or malformed.
+    Raises `EvidenceError` if a file is missing or malformed, or if the two are not of one result.
     """
     path = Path(path)
+    networks = path.with_suffix(".npz")
     try:
-        summary = json.loads(path.read_bytes())
-        with path.with_suffix(".npz").open("rb") as file, np.load(file) as arrays:
+        summary, content = json.loads(path.read_bytes()), networks.read_bytes()
+        if hashlib.sha256(content).hexdigest() != summary["arrays"]:
+            what = f"does not have the networks of {path.name}"
+            raise EvidenceError(str(networks), what, "Repeat secagg adapt.")
+        with np.load(io.BytesIO(content)) as arrays:
             return FinishedNgmRun.of(parse_job(summary["job"]), Result(summary, dict(arrays)))
     except OSError as error:
         raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None

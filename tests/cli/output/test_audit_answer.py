@@ -1,5 +1,6 @@
 """`secagg audit` begins with its answer: leaks by name, a refusal, and numbers of verdicts."""
 
+import html
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from support.runs.audited import job
 
 from secagg.audits.audit import Attacked, Audit
+from secagg.audits.audit_file import as_plain
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Finding, Limit, Verdict
 from secagg.audits.outcomes import Outcome
@@ -14,6 +16,7 @@ from secagg.audits.views import Who
 from secagg.cli.output import audit as output
 from secagg.cli.output.terminal import SafeConsole
 from secagg.jobs.job import parse_job
+from secagg.reports.audits.page import audit_page
 
 LIMIT, PLANTED = Limit(0.1), Finding.exact(1.1, 0.0)
 
@@ -57,6 +60,10 @@ def test_leaks_come_first_and_the_worst_of_them_before_others(
     names = [each.attack.name for each in (LARGE, SMALL, UNCLEAR, NONE)]
     rows = [line.split()[0] for line in rest if re.match(r"\w+ +coordinator ", line)]
     assert rows == names
+    page = html.unescape(audit_page(as_plain(audit(NONE, UNCLEAR, SMALL, LARGE))))
+    banner, table = page.split('class="banner void"')[1].split("<table")[:2]
+    assert banner.index(LARGE.attack.title) < banner.index(SMALL.attack.title)
+    assert re.findall(r'href="#(\w+)"', table) == names
 
 
 def test_without_a_control_or_limits_a_leak_counts_as_the_worst() -> None:

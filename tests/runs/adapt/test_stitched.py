@@ -236,7 +236,9 @@ def test_the_papers_network_cannot_be_stitched() -> None:
         FinishedNetworks.of(parse_job(job(network="paper")), fitted(network="paper"))
 
 
-def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Path) -> None:
+def test_the_command_writes_files_from_which_the_model_is_restored(
+    run: FinishedNetworks, tmp_path: Path
+) -> None:
     secagg.run(parse_job(job()), TABLES, out=tmp_path / "run", random=replayable_random(1))
     (tmp_path / "own.toml").write_text(OWN_TOML)
     table(60, 5).to_csv(tmp_path / "here.csv", index=False)
@@ -263,6 +265,10 @@ def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Pat
     assert {"predicted_income_mean", "predicted_group=b"} < set(predicted.columns)
     assert len(predicted) == 7 and not (tmp_path / "predicted.npz").exists()
 
+    (tmp_path / "site.npz").write_bytes(stitched(run, 90).arrays_file())  # of other records
+    with pytest.raises(EvidenceError) as caught:
+        read_site_networks(tmp_path / "site.json")
+    assert caught.value.where.endswith("site.npz")
     (tmp_path / "site.npz").unlink()
     with pytest.raises(EvidenceError):
         read_site_networks(tmp_path / "site.json")

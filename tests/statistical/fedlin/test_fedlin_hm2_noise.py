@@ -8,7 +8,7 @@ import secagg
 
 pytestmark = pytest.mark.statistical
 
-SETS, SITES, ROWS, SPREAD = 12, 6, 400, 0.2
+SETS, SITES, ROWS, SPREAD = 6, 6, 400, 0.2
 SLOPES = np.array([0.5, 0.3, 0.0])
 
 

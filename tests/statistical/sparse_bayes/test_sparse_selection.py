@@ -14,12 +14,14 @@ def selection(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module("benchmarks.methods.sparse_selection")
 
 
-@pytest.mark.parametrize("sites", [3, 5, 10])
-def test_effects_of_a_pooled_t_above_5_are_found(selection: Any, sites: int) -> None:
-    design = selection.Design(sites=sites, n=40, replicates=40)
+@pytest.mark.parametrize(("sites", "replicates"), [(3, 40), (10, 25)])
+def test_effects_of_a_pooled_t_above_5_are_found(
+    selection: Any, sites: int, replicates: int
+) -> None:
+    design = selection.Design(sites=sites, n=40, replicates=replicates)
     shares = selection.cell(SparseRegression(outcome="y").constants(40 * sites), design, 450)
     found, _, strong = shares["pooled"]
-    assert strong >= 50
+    assert strong >= 30
     assert found >= 0.95
     false, _, null = shares["null"]
     assert false <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / null)

@@ -9,6 +9,7 @@ from typing import Any
 
 from secagg.contracts import EdgeRule, FisherLaw, MethodFacts
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
+from secagg.evidence.feasibility.edges import graph_feasibility
 from secagg.jobs.job import Number
 from secagg.privacy.expected_error import (
     Assumptions,
@@ -16,7 +17,6 @@ from secagg.privacy.expected_error import (
     feasibility,
     percent,
 )
-from secagg.runs.feasibility.edges import graph_feasibility
 from secagg.sessions.planned_job import Planned
 
 _MOST_LISTED = 8  # columns whose assumed standard deviation is printed; run.json has all
