@@ -91,7 +91,11 @@ def test_a_caution_comes_before_the_graph() -> None:
 
 def test_analyses_by_one_method_are_distinguished() -> None:
     text, blocks = Page(page_of(run_of("twice"))).text, blocks_of("twice")
-    settings = ["standardise yes, penalty 0.1", "standardise no, penalty 0.2", ""]
+    settings = [
+        "standardise yes, penalty 0.1, threshold 0.3",
+        "standardise no, penalty 0.2, threshold ebic",
+        "",
+    ]
     assert [block.settings for block in blocks] == settings
     for block in blocks:
         assert block.settings in block.title and block.title in text

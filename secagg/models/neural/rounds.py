@@ -144,7 +144,8 @@ class NetworkRounds:
     """With noise: the probability with which each record takes part in a round, above 0 and at most
     1. A smaller rate needs less noise for each round, but more rounds."""
     seed: int = 0
-    """Seed of the first parameters, which are public."""
+    """Seed of the first parameters, which are public. Another seed may end at another maximum:
+    compare several."""
 
     def check_rounds(self, public: PublicFacts) -> None:
         """Raise `JobError` for settings out of range, or that do not fit the noise."""

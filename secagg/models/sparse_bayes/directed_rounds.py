@@ -15,8 +15,8 @@ The sums of step 3 depend on differences d between the sites' graphs and the com
 the moves of step 1 keep. Chains are copies at all powers: `chains` times `copies` of them, the
 copies of one chain side by side.
 
-The sweeps of sites with the same number of records are computed together. Every operation acts on
-one chain of one site alone, so no bit depends on the other sites.
+Sweeps of sites with equally many records are computed together, but each operation acts on one
+chain of one site alone. So no bit depends on the other sites.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class DirectedRounds(SparseModel):
     """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
     there are no cycles, and effects are determined with normal errors, too."""
     temperatures: int | None = None
-    """Number of copies of each chain, in all but the first of which the records count less, so that
-    chains pass between graphs that explain the records about equally well. 1: no such copies. If it
-    is not set: 6 with Laplace errors and an unknown order, otherwise 1."""
+    """Number of copies of each chain. In all but the first the records count less, so that chains
+    pass between graphs that explain the records about equally well. 1: no such copies. If it is not
+    set: 6 with Laplace errors and an unknown order, otherwise 1."""
 
     @property
     def copies(self) -> int:
@@ -123,10 +123,8 @@ class DirectedRounds(SparseModel):
         if not 1 <= self.copies <= _MOST_COPIES:
             raise JobError("method.temperatures", f"must be between 1 and {_MOST_COPIES}")
         if public.site_moments and self.copies > 1:
-            raise JobError(
-                "method.temperatures", "must be 1 under noise once at the site",
-                "Noise does not count less in the copies.",
-            )  # fmt: skip
+            what = "must be 1 under noise once at the site"
+            raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
         p = len(self.columns(public))
         sites, pairs = len(public.sites), len(pairs_of(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
@@ -169,8 +167,7 @@ class DirectedRounds(SparseModel):
             "v": np.ones(entries),
             "other_theta": np.zeros(entries),
             "other_v": np.ones(entries),
-            # the standard deviation of a slope from n records, for each power
-            "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),
+            "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),  # sd of a slope, by power
             "own": begin_sums({name: (self.chains, size) for name, size in recorded.items()}),
         }
 

@@ -88,13 +88,14 @@ class FedLin(Estimator):
         used = sum(one.summary["records_here"] for one in own.values())
         result.summary["notes"] += left_out(rows - used, rows) + clipped_values(job, tables)
         self.job_, self.result_, self.own_ = job, result, own
-        self.coef_ = _coefficients(own, str(result.summary["method"]).removeprefix("fedlin-"))
+        short = str(result.summary["method"]).removeprefix("fedlin-")
+        self.coef_ = _coefficients(own, short)
         self.across_sites_ = pd.json_normalize(result.summary["across_sites"]).set_index("term")
         self.errors_ = pd.DataFrame(result.summary["errors"]).set_index("model")
         for name in ("intervals_", "shared_"):
             vars(self).pop(name, None)  # of an earlier fit
         if "shared" in result.summary:
-            self.intervals_ = _intervals(own)
+            self.intervals_ = _intervals(own, short)
             shared = pd.DataFrame(result.summary["shared"]).set_index("name")
             self.shared_ = shared[["estimate", "low", "high"]]
         return self
@@ -176,11 +177,16 @@ def _coefficients(own: Mapping[str, Result], model: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
 
 
-def _intervals(own: Mapping[str, Result]) -> pd.DataFrame:
-    """Return the sites' posteriors, a row for each site and term."""
+def _intervals(own: Mapping[str, Result], model: str) -> pd.DataFrame:
+    """Return the sites' posteriors, a row for each site and term.
+
+    model: key of the posterior mean, where a row has no other
+    """
     frames = {
         site: pd.DataFrame(result.summary["coefficients"]).set_index("term")
         for site, result in sorted(own.items())
     }
     every = pd.concat(frames, names=["site", "term"])
+    if "mean" not in every:
+        every = every.rename(columns={model: "mean"})
     return every[["mean", "sd", "low", "high"]].astype(np.float64)

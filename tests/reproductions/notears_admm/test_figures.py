@@ -341,7 +341,7 @@ def test_every_learner_setting_is_set_explicitly(
     given: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No cell rests on a default, but for names, the penalty of lags, and least values under noise.
+    """No cell rests on a default, but for names, the penalty of lags, and what noise needs.
 
     There are neither lags nor noise, no knowledge, and more records than variables.
 
@@ -362,7 +362,7 @@ def test_every_learner_setting_is_set_explicitly(
     with pytest.raises(Called) as raised:
         task.compute(chosen)
     found = dict(raised.value.args[0])
-    unused = {"names", "variables", "lag_penalty", "at_least", "knowledge", "few_records"}
+    unused = {"names", "variables", "lag_penalty", "at_least", "knowledge", "few_records", "level"}
     assert found.keys() == signature.parameters.keys() - unused
     records = {"sites", "rows", "moments", "fits"}
     assert {name: value for name, value in found.items() if name not in records} == given

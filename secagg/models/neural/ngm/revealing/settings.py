@@ -66,7 +66,8 @@ class NgrSettings:
     records (default: `penalty` of `fedngm` over a graph). A large one makes curved dependences too
     straight."""
     seed: int = 0
-    """Seed of the first parameters, which are public."""
+    """Seed of the first parameters, which are public. Another seed may end at another maximum:
+    compare several."""
 
     @property
     def reads(self) -> Literal["neighbours", "aic"]:
