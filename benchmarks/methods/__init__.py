@@ -1,1 +1,1 @@
-"""The cost and the quality of methods without noise."""
+"""The cost and the quality of methods without noise, other than networks."""

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    return import_module("benchmarks.methods.bench_networks")
+    return import_module("benchmarks.networks.bench_networks")
 
 
 def cells(printed: str) -> list[list[str]]:
@@ -47,7 +47,7 @@ def test_the_paper_s_network_has_the_parameters_of_its_layers(bench) -> None:
 
 def test_a_round_lasts_from_release_to_release(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begun at 0; the sum of the record counts takes 7 seconds, the rounds 1, 2 and 6 seconds."""
-    rounds = import_module("benchmarks.methods.network_rounds")
+    rounds = import_module("benchmarks.networks.network_rounds")
     ends = {"cohort": 7.0, "first": 8.0, "second": 10.0, "third": 16.0}
     now = 0.0
 

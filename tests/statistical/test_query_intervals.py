@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals of queries over simulated runs of `fedngm`, with known truth; -s.
 
-Networks are linear, so that many runs take little time; benchmarks/methods/query_coverage.py has
+Networks are linear, so that many runs take little time; benchmarks/networks/query_coverage.py has
 curved ones. Records of three sites: w, x normal, y = x + spread(w) e, and a binary b given y.
 """
 

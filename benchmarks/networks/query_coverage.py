@@ -1,6 +1,6 @@
 """Bias and coverage of queries of `fedngm` and `fedngr` against known conditional distributions.
 
-    python -m benchmarks.methods.query_coverage CELLS [--seeds N] [--records N ...] [--methods M]
+    python -m benchmarks.networks.query_coverage CELLS [--seeds N] [--records N ...] [--methods M]
 
 CELLS is a file to which each cell is appended as a line of JSON: one method, number of records and
 seed. Cells in the file are not computed again. A table of all cells is printed at the end.

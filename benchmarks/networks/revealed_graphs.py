@@ -1,6 +1,6 @@
 """Which edges `fedngr` and `fedngm` find by default: weak and strong effects of mixed columns.
 
-    python -m benchmarks.methods.revealed_graphs CELLS [--seeds N] [--records N ...]
+    python -m benchmarks.networks.revealed_graphs CELLS [--seeds N] [--records N ...]
 
 CELLS is a file to which each cell is appended as a line of JSON; finished cells are not computed
 again. Records of a random directed graph at three sites: 40 % of the columns have two levels, and

@@ -1,7 +1,7 @@
 """What the graph of `fedngm` finds, and what it costs: behind edges = "pooled", inputs = "aic".
 
-    python -m benchmarks.methods.ngm_edges graphs --seeds 0-9 --cache FILE        5 minutes
-    python -m benchmarks.methods.ngm_edges predictions --seeds 0-9 --cache FILE   1 hour
+    python -m benchmarks.networks.ngm_edges graphs --seeds 0-9 --cache FILE        5 minutes
+    python -m benchmarks.networks.ngm_edges predictions --seeds 0-9 --cache FILE   1 hour
 
 `graphs`: F1 of the graph against the truth, K sites of n records, 10 columns: normal variables;
 normal variables of which 60 % are cut into two or three levels; and columns of a random directed

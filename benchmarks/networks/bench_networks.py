@@ -1,6 +1,6 @@
 """Networks: rounds of training under every protocol, and one average of a million parameters.
 
-    python -m benchmarks.methods.bench_networks [--quick]
+    python -m benchmarks.networks.bench_networks [--quick]
 
 Without torch (`make bench-neural`) only the averages of secagg are timed, and without flwr
 (`make bench-peers`) they are not compared with Flower.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Spread, number, quick_asked, section, table, timed, version
-from benchmarks.methods.network_rounds import (
+from benchmarks.networks.network_rounds import (
     FRACTION_BITS,
     HEAD,
     PLAIN,

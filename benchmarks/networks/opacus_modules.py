@@ -1,6 +1,6 @@
 """Modules of users under noise: seconds a record, and results beside Opacus alone at each site.
 
-    python -m benchmarks.methods.opacus_modules FILE.jsonl [--seeds 10] [--records 1000]
+    python -m benchmarks.networks.opacus_modules FILE.jsonl [--seeds 10] [--records 1000]
 
 Appends one line of JSON for each finished cell, skips those in the file, and prints two tables.
 
@@ -30,7 +30,7 @@ from opacus.grad_sample import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import nn, optim
 
-from benchmarks.methods.network_rounds import SITES, job
+from benchmarks.networks.network_rounds import SITES, job
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError
 from secagg.experiments.measures.networks import module_predictions
@@ -96,7 +96,7 @@ def raw_job(module: str, *, noise: bool, replace_layers: bool) -> dict[str, Any]
     method = {
         "name": "torch_module",
         "outcome": "y",
-        "module": f"benchmarks.methods.opacus_modules:{module}",
+        "module": f"benchmarks.networks.opacus_modules:{module}",
         "module_settings": {},
         "rounds": ROUNDS,
         "replace_layers": replace_layers,

@@ -1,6 +1,6 @@
 """Networks of a run, personalised networks and networks of a site alone, at sites that differ.
 
-    python -m benchmarks.methods.personalisation CELLS [--seeds N] [--records N ...]
+    python -m benchmarks.networks.personalisation CELLS [--seeds N] [--records N ...]
         [--methods M ...] [--skews S ...]
 
 CELLS is a file to which each cell is appended as a line of JSON: one method, skew, number of

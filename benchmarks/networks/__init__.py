@@ -1,0 +1,1 @@
+"""The cost and the quality of networks."""
