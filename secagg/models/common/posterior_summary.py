@@ -67,7 +67,7 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
 
     def computed(statistic: str, **options: Any) -> Array:
         function = _of_arviz(statistic)
-        with np.errstate(invalid="ignore"):  # draws that are all equal: 0 / 0
+        with np.errstate(invalid="ignore", divide="ignore"):  # chains that never move
             return np.asarray(function(draws, chain_axis=1, draw_axis=0, **options))
 
     def error(method: str, **options: Any) -> Array:

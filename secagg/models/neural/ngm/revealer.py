@@ -111,9 +111,11 @@ from secagg.models.neural.ngm.revealing.proximal import proximal_step
 from secagg.models.neural.ngm.revealing.settings import NgrSettings
 from secagg.models.neural.ngm.revealing.strengths import (
     FoundGraph,
+    earlier_round,
     found_graph,
     level,
     penalised_paths,
+    with_search,
 )
 from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
@@ -271,6 +273,8 @@ class FedNgr(NgrSettings):
         point = proximal_step(network, before, after["point"], lengths, paths)
         optimiser = {**after, "point": point, "best": point}
         state = {**state, "training": {**training, "optimiser": optimiser}}
+        if training["rounds"] == earlier_round(self.rounds):
+            state["earlier"] = self._found(state).strength
         return self._begin_refit(state) if self.refit and "ended" in training else state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
@@ -297,7 +301,6 @@ class FedNgr(NgrSettings):
             "parameters": network.blocks.size,
             "records": int(counted.records),
             **self._training.training_summary(training),
-            "status": "finished",  # all rounds are always run
         }
         summary = marked_shrunk(summary, "path norms", ASK_THE_REFIT)
         if self.sparsity is None and self.threshold is None:
@@ -308,7 +311,7 @@ class FedNgr(NgrSettings):
         if self.refit:
             summary, refitted_arrays = self._with_refit(summary, state["refit"], public, counted)
             arrays |= refitted_arrays
-        return Result(summary, arrays)
+        return Result(with_search(summary, found, state.get("earlier"), self.rounds), arrays)
 
     def _samples(
         self, rows: SiteRecords, units: State, public: PublicFacts, random: RandomBytes

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from secagg.contracts import State
 from secagg.core.arrays import Array
 from secagg.models.neural.graph_votes import vote_level
 from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.ngm.path_norms import edge_strengths, path_norms
 from secagg.models.neural.ngm.revealing.settings import NgrSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
+from secagg.models.neural.rounds import OUT_OF_ROUNDS
+
+_LAST_SHARE = 0.1  # of the rounds, over which the last changes of path norms are measured
+_MORE_CHANGE = 5.0  # a path norm may go on to change by this many times its last change
+_MAX_OPEN, _MAX_OPEN_SHARE = 2, 0.05  # pairs of a settled graph that may still cross the threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +51,37 @@ def found_graph(
         threshold = max(-float(ndtri(alpha / 2)) / math.sqrt(records) - gamma, 0.0)
     graph = (strength > threshold) & ~np.eye(layout.d, dtype=np.bool_)
     return FoundGraph(graph, strength, gamma, threshold)
+
+
+def earlier_round(rounds: int) -> int:
+    """Return the round with whose path norms those of the last one are compared."""
+    return rounds - max(1, round(_LAST_SHARE * rounds))
+
+
+def with_search(
+    summary: dict[str, Any], found: FoundGraph, earlier: Array | None, rounds: int
+) -> dict[str, Any]:
+    """Return the summary, which also says whether the graph settled, in its `status` too.
+
+    The search makes all its rounds, from path norms that are larger than those at its end. The
+    graph has settled if hardly any path norm would cross the threshold by changing on, by
+    `_MORE_CHANGE` times its change in the last tenth of the rounds.
+
+    summary: with `converged` of the refit, if there is one
+    earlier: s P in `earlier_round`; None if there was no such round
+    """
+    pairs = np.triu_indices(len(found.graph), 1)
+    change = math.inf if earlier is None else np.abs(found.strength - earlier)[pairs]
+    crossing = np.abs(found.strength[pairs] - found.threshold) < _MORE_CHANGE * change
+    if np.sum(crossing) > max(_MAX_OPEN, _MAX_OPEN_SHARE * len(crossing)):
+        note = (
+            f"The search ended before the graph had settled: {np.sum(crossing)} of {len(crossing)} "
+            f"possible edges may still come or go after more than {rounds} rounds. Increase "
+            "method.rounds."
+        )
+        summary = summary | {"converged": False, "notes": [note, *summary["notes"]]}
+    whole = summary.get("converged", True)
+    return summary | {"status": "finished" if whole else OUT_OF_ROUNDS}
 
 
 def level(settings: NgrSettings, layout: NgmLayout) -> float:
