@@ -273,7 +273,7 @@ def test_rounds_end_by_the_largest_change_in_units_of_the_estimates_variances() 
         method = FedLinFull(outcome="y", sd_scale=1.0, tolerance=1e-9)
         Sigma, pairs = 0.5 * np.outer(unit, unit) * np.eye(2), np.triu_indices(2)
         state = {"status": "fit", "round": 0, "mu": np.zeros(2), "spread": np.zeros(3),
-                 "Sigma": Sigma[pairs], "varying": 5}  # fmt: skip
+                 "Sigma": Sigma[pairs], "used": 5}  # fmt: skip
         sites = [statistics(X / unit, y, 1.0) for X, y in data]
         each = [round_sums(site, np.zeros(2), np.zeros((2, 2)), Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
