@@ -97,6 +97,19 @@ def test_two_sites_that_determine_slopes_show_no_sums_of_these_two(
     assert rows["sites agree on x0"]["p"] is None
 
 
+@pytest.mark.parametrize("method", [HM1, HM2])
+def test_collinear_predictors_cost_one_degree_of_freedom(method: dict[str, Any]) -> None:
+    """Without the second, the test that sites agree is the same."""
+    tables = {name: table[["x0", "y"]] for name, table in list(TABLES.items())[:4]}
+    found = []
+    for factors in ((), (300.0,)):
+        wider = {n: t.assign(**{f"z{f}": f * t["x0"] for f in factors}) for n, t in tables.items()}
+        result, _ = simulated({**method, "tests": True}, bounds(wider), wider)
+        row = result.summary["tests"][0]
+        found.append((row["F"], row["df"], row["df_error"], row["p"]))
+    assert found[0][1] == 3 and found[1] == pytest.approx(found[0], rel=1e-6)
+
+
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("method", [{**HM1, "tests": True}, {"name": "fedlin_full", "draws": 100}])
