@@ -4,8 +4,8 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
                stage `noise` follows, also how many sites have more records than coefficients;
-               before sums that need three sites, also at how many sites each predictor varies, and
-               records tell of some and of all coefficients; under noise once at the site, if the
+               before sums that need three sites, also at how many each predictor varies and
+               records tell of some and all coefficients; under noise once at the site, if the
                method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
@@ -128,9 +128,8 @@ class FedLinModel(FedLinSettings):
     def counts_sites(self) -> bool:
         """Whether the first sum counts the sites to which later sums are limited.
 
-        They are those where a predictor varies, at least `MIN_SITES` for each, those whose records
-        tell of any coefficient, and those where records determine all coefficients, whose number is
-        "determined" in a message.
+        At least `MIN_SITES` where each predictor varies; those where records tell of a coefficient,
+        and where they determine all ("determined" in a message).
         """
         return False
 
@@ -345,11 +344,9 @@ class FedLinModel(FedLinSettings):
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
         if self.counts_sites:
-            sizes = {"varying": len(layout.names) - 1, "used": 1, "determined": 1}
-            counts = (Field(name, (n,), 1.0, 0, Kind.COUNT) for name, n in sizes.items())
-            spec = (*spec, *counts)
-            sees = f"{sees}, at how many sites each predictor varies, and records tell of some and "
-            sees += "of all coefficients"
+            sizes = {"varying": len(layout.names) - 1, "used": 1, "determined": 1}.items()
+            spec = (*spec, *(Field(name, (n,), 1.0, 0, Kind.COUNT) for name, n in sizes))
+            sees += ", at how many sites each predictor varies, and records tell of any, all terms"
         if self._draws_moments(public):
             shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
             spec = (*spec, Field("scatter", shape, most, _SCATTER_BITS, Kind.BOUNDED))
@@ -368,8 +365,7 @@ class FedLinModel(FedLinSettings):
             for name, count in zip(state["names"][1:], total["varying"].tolist(), strict=True):
                 if 0 < count < MIN_SITES:  # 0 shows no site; it is an error of its own
                     what = f"predictor {name!r} varies at only {count:.0f} of the sites"
-                    advice = f"At least {MIN_SITES} are required: leave it out."
-                    raise UsageError("analysis", what, advice)
+                    raise UsageError("analysis", what, f"Leave it out: {MIN_SITES} are needed.")
         if self.scale == "pooled":
             own = self.intercept == "site"
             mean, unit = training_units(
