@@ -103,6 +103,18 @@ def test_plan_states_a_refusal_by_the_jobs_own_rules_once(tmp_path: Path) -> Non
         assert line.startswith("coordinator: ")
 
 
+def test_plan_predicts_that_no_column_can_vary_at_enough_sites(tmp_path: Path) -> None:
+    """Also of numbers alone, which have no levels."""
+    data = folder_with(tmp_path)
+    numbers = {k: v for k, v in raw_job()["columns"].items() if v["type"] == "continuous"}
+    job = {"columns": numbers, "method": {"name": "moments"},
+           "release": {"min_sites": 3, "min_records": 2, "min_level_sites": 6}}  # fmt: skip
+    (line,) = refusals(data, **job)
+    assert line.startswith("coordinator: ") and "min_level_sites" in line
+    with pytest.raises(PolicyRefusal, match="min_level_sites"):
+        run(data, **job)
+
+
 def test_plan_predicts_cohort_refusals_by_all_ledgers(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)

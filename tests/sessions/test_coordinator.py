@@ -87,6 +87,15 @@ def test_a_release_is_recorded_before_it_is_used(
 
 
 @both
+def test_counts_that_are_compared_with_a_minimum_are_not_kept(protocol: Any) -> None:
+    w = world(protocol)
+    step = w.coordinator.start()
+    while not step.done:
+        step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
+    assert set(step.state.counts) == {"records", "incomplete", "outside"}
+
+
+@both
 def test_after_a_crash_a_release_is_not_recorded_again(protocol: Any) -> None:
     """Stopped after the release was written and resumed from that state, in another process."""
     w = world(protocol)

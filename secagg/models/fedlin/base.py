@@ -4,8 +4,9 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
                stage `noise` follows, also how many sites have more records than coefficients;
-               before sums that need three sites, also at how many predictors vary; under noise once
-               at the site, if the method knows it, the predictors' noisy cross products
+               before sums that need three sites, also at how many each predictor varies and
+               records tell of some and all coefficients; under noise once at the site, if the
+               method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
                if the method uses that variance and at least two sites have residuals. With
@@ -56,7 +57,7 @@ from secagg.models.fedlin.hierarchies.noisy_likelihood import (
 )
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.settings import FedLinSettings
-from secagg.models.fedlin.site import Site, split_holdout
+from secagg.models.fedlin.site import Site, split_holdout, varying_predictors
 from secagg.models.fedlin.units import training_units, unit_sums, units_fields
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
@@ -127,8 +128,8 @@ class FedLinModel(FedLinSettings):
     def counts_sites(self) -> bool:
         """Whether the first sum counts the sites to which later sums are limited.
 
-        They are those where predictors vary, at least `MIN_SITES`, and those where records
-        determine all coefficients, whose number is "determined" in a message.
+        At least `MIN_SITES` where each predictor varies; those where records tell of a coefficient,
+        and where they determine all ("determined" in a message).
         """
         return False
 
@@ -300,6 +301,7 @@ class FedLinModel(FedLinSettings):
         if self._asks_noise:
             sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
         if self.counts_sites:
+            sums["varying"] = varying_predictors(layout, training)
             sums |= Site.of(layout, training, *layout.own_units).counts()
         if rows.noisy is not None and self.knows_noise:
             sums["scatter"] = predictors_scatter(rows.noisy, layout)
@@ -342,9 +344,9 @@ class FedLinModel(FedLinSettings):
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
         if self.counts_sites:
-            counts = (Field(name, (1,), 1.0, 0, Kind.COUNT) for name in ("varying", "determined"))
-            spec = (*spec, *counts)
-            sees = f"{sees}, at how many sites predictors vary, and records determine coefficients"
+            sizes = {"varying": len(layout.names) - 1, "used": 1, "determined": 1}.items()
+            spec = (*spec, *(Field(name, (n,), 1.0, 0, Kind.COUNT) for name, n in sizes))
+            sees += ", at how many sites each predictor varies, and records tell of any, all terms"
         if self._draws_moments(public):
             shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
             spec = (*spec, Field("scatter", shape, most, _SCATTER_BITS, Kind.BOUNDED))
@@ -359,10 +361,11 @@ class FedLinModel(FedLinSettings):
         state = {**state, "records": records_in(total)}
         state |= {name: total[name] for name in ("scatter", "determined") if name in total}
         if self.counts_sites:
-            state["varying"] = varying = round(float(total["varying"][0]))
-            if varying < MIN_SITES:
-                what = f"predictors vary at only {varying} of the sites"
-                raise UsageError("analysis", what, f"At least {MIN_SITES} are required.")
+            state["used"] = round(float(total["used"][0]))
+            for name, count in zip(state["names"][1:], total["varying"].tolist(), strict=True):
+                if 0 < count < MIN_SITES:  # 0 shows no site; it is an error of its own
+                    what = f"predictor {name!r} varies at only {count:.0f} of the sites"
+                    raise UsageError("analysis", what, f"Leave it out: {MIN_SITES} are needed.")
         if self.scale == "pooled":
             own = self.intercept == "site"
             mean, unit = training_units(

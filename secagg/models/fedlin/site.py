@@ -21,7 +21,7 @@ import numpy as np
 
 from secagg.contracts import State, Update
 from secagg.core.arrays import Array
-from secagg.models.fedlin.design import Layout, Level
+from secagg.models.fedlin.design import INTERCEPT, Layout, Level
 from secagg.models.fedlin.gradient_steps import Quadratic
 
 HoldoutRule = Literal["random", "last"]
@@ -46,6 +46,19 @@ def split_holdout(
         return values[:-held_out], values[-held_out:]
     order = np.random.default_rng(int.from_bytes(seed, "little")).permutation(len(values))
     return values[np.sort(order[held_out:])], values[np.sort(order[:held_out])]
+
+
+def varying_predictors(layout: Layout, values: Array) -> Array:
+    """Return 1 for each predictor that varies at a site beyond its rounding, else 0.
+
+    values: the training records, as stored
+    """
+    u = values[:, 1:]
+    if not len(u):
+        return np.zeros(u.shape[1])
+    first = int(layout.terms[0] == INTERCEPT)
+    rounding = layout.rounding(np.zeros(1 + u.shape[1]), np.ones(1 + u.shape[1]))[first:]
+    return np.array(u.std(axis=0) > _MIN_ROUNDING_STEPS * rounding[: u.shape[1]], dtype=np.float64)
 
 
 def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
@@ -121,8 +134,8 @@ class Site:
         return max(self.freedom - self.rank, 0)
 
     def counts(self) -> Update:
-        """Return whether predictors vary here, and whether records determine all coefficients."""
-        found = {"varying": self.rank > 0, "determined": self.rank == len(self.cross)}
+        """Return whether records tell of any coefficients here, and whether of all."""
+        found = {"used": self.rank > 0, "determined": self.rank == len(self.cross)}
         return {name: np.array([float(yes)]) for name, yes in found.items()}
 
     def noise(

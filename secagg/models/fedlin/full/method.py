@@ -225,7 +225,7 @@ class FedLinFull(FullSettings):
         d = len(state["mu"])
         _check_rank(symmetric(total["precision"], d))
         Sigma, spread = symmetric(state["Sigma"], d), symmetric(state["spread"], d)
-        fitted = EqualSites.of(total, state["mu"], spread, Sigma, state["varying"])
+        fitted = EqualSites.of(total, state["mu"], spread, Sigma, state["used"])
         new = fitted.mode(Sigma, self.prior_scale)
         unit = np.sqrt(np.diagonal(Sigma + fitted.C))
         distance = float(np.max(np.abs(new - Sigma) / np.outer(unit, unit)))

@@ -67,7 +67,10 @@ def width_ratio(shared: SharedDraws, scale: float, other: float, level: float) -
         return None
     weights = np.exp(log - np.max(log))
     weights /= weights.sum()
-    if 1 / (weights @ weights) < _MIN_EFFECTIVE:
+    # draws that were resampled with `points` may be equal
+    _, places = np.unique(shared.mu, axis=0, return_inverse=True)
+    distinct = np.bincount(places.ravel(), weights)
+    if 1 / (distinct @ distinct) < _MIN_EFFECTIVE:
         return None
     equal = np.full(len(weights), 1 / len(weights))
     ratios = [_width(x, weights, level) / _width(x, equal, level) for x in shared.mu.T]

@@ -7,7 +7,7 @@ only. The test used here needs no such law. If sites agree, residual sums of squ
 regression and of the sites' own ones give the F statistic of the analysis of covariance,
 
     F = (SUM b_k' G_k b_k - beta' (SUM G_k) beta) / (df1 s^2),  G_k = X_k'X_k,
-    df1 = SUM rank(G_k) - d,  df2 = SUM (n_k - rank),                                            (1)
+    df1 = SUM rank(G_k) - rank(SUM G_k),  df2 = SUM (n_k - rank),                                (1)
 
 and likewise for one coefficient, the others being free at each site, with df1 = K - 1. Under normal
 errors with one variance, F has exactly the F distribution, for any number of sites and any means.
@@ -39,6 +39,7 @@ from secagg.models.numerics.natural_gaussian import symmetric
 Row = dict[str, Any]
 _JOINT = "all means of slopes are 0"
 _MIN_FREEDOM = 2  # of Hotelling's test: with 1, means of 2 sds are found in 14 % of cases
+_MIN_EIGENVALUE = 1e-10  # of SUM G_k with unit diagonal
 _FAR, _LEVEL, _USEFUL_POWER = 2.0, 0.05, 0.8
 
 
@@ -52,9 +53,12 @@ def agreement_rows(
     """
     freedom = np.inf if known else float(total["freedom"][0])
     gram = symmetric(total["gram"], len(terms))
-    common = float(total["cross"] @ np.linalg.lstsq(gram, total["cross"], rcond=None)[0])
-    extra = float(total["explained"][0]) - common
-    df = float(total["rank"][0]) - len(terms)
+    size = np.sqrt(np.diagonal(gram))
+    size = np.where(size > 0, size, 1.0)
+    cross = total["cross"] / size
+    beta, _, rank, _ = np.linalg.lstsq(gram / np.outer(size, size), cross, rcond=_MIN_EIGENVALUE)
+    extra = float(total["explained"][0]) - float(cross @ beta)
+    df = float(total["rank"][0]) - float(rank)
     rows = [_row("sites agree on all coefficients", extra / noise, df, freedom)]
     weights = total["weights"]
     mean = np.divide(total["weighted"], weights, out=np.zeros(len(terms)), where=weights > 0)

@@ -13,6 +13,8 @@ from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.full import method as full_method
 from secagg.models.fedlin.full.method import FedLinFull
+from secagg.models.fedlin.full.posterior import SharedDraws
+from secagg.models.fedlin.full.prior_influence import width_ratio
 from secagg.models.fedlin.full.result import convergence_facts, disagreements
 from secagg.models.fedlin.full.site_sums import round_sums
 from secagg.models.fedlin.shared_result import Shared
@@ -182,6 +184,17 @@ def test_the_default_prior_is_in_pooled_units_and_its_influence_is_that_of_other
     assert prior["half"] < 1 < prior["twice"]
 
 
+def test_few_draws_repeated_do_not_tell_the_influence_of_the_prior() -> None:
+    """As `points` leaves them if most have no weight: 100 of 100 tell, 25 do not, and 1 neither."""
+    rng = np.random.default_rng(3)
+    mu, A = rng.standard_normal((100, 2)), rng.standard_normal((100, 5, 2))
+    Sigma = np.einsum("nij,nik->njk", A, A)
+    for distinct in (100, 25, 1):
+        kept = np.arange(100) % distinct
+        ratio = width_ratio(SharedDraws(mu[kept], Sigma[kept], np.ones(100)), 1.0, 1.1, 0.95)
+        assert (ratio is not None) == (distinct == 100)
+
+
 def test_an_interval_and_a_test_that_contradict_each_other_have_a_note() -> None:
     """Exactly then: of four means, two are judged alike by both."""
     ends = {"a": (-1.0, 2.0), "b": (0.1, 2.0), "c": (-1.0, 2.0), "d": (0.1, 2.0)}
@@ -260,7 +273,7 @@ def test_rounds_end_by_the_largest_change_in_units_of_the_estimates_variances() 
         method = FedLinFull(outcome="y", sd_scale=1.0, tolerance=1e-9)
         Sigma, pairs = 0.5 * np.outer(unit, unit) * np.eye(2), np.triu_indices(2)
         state = {"status": "fit", "round": 0, "mu": np.zeros(2), "spread": np.zeros(3),
-                 "Sigma": Sigma[pairs], "varying": 5}  # fmt: skip
+                 "Sigma": Sigma[pairs], "used": 5}  # fmt: skip
         sites = [statistics(X / unit, y, 1.0) for X, y in data]
         each = [round_sums(site, np.zeros(2), np.zeros((2, 2)), Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}

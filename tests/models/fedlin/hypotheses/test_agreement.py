@@ -9,7 +9,7 @@ from scipy.stats import f, ttest_1samp
 from support.fedlin.written_out import bounds, fedlin_job, linear_tables, simulated
 
 from secagg.contracts import State, Update
-from secagg.errors import JobError
+from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.hypotheses.f_tests import joint_test_notes, mean_rows
@@ -91,10 +91,45 @@ def test_two_sites_that_determine_slopes_show_no_sums_of_these_two(
     for name in {"weights", "weighted", "weighted_squares", "estimates", "products"} & set(total):
         assert not total[name].any()
     (counts,) = (one for one in sums if "varying" in one)
-    assert (counts["varying"], counts["determined"]) == (4, 2)
+    assert (counts["varying"].tolist(), counts["used"], counts["determined"]) == ([4, 4], 4, 2)
     rows = {row["name"]: row for row in result.summary["tests"]}
     assert rows["sites agree on all coefficients"]["p"] is not None
     assert rows["sites agree on x0"]["p"] is None
+
+
+@pytest.mark.parametrize("method", [HM1, HM2])
+def test_collinear_predictors_cost_one_degree_of_freedom(method: dict[str, Any]) -> None:
+    """Without the second, the test that sites agree is the same."""
+    tables = {name: table[["x0", "y"]] for name, table in list(TABLES.items())[:4]}
+    found = []
+    for factors in ((), (300.0,)):
+        wider = {n: t.assign(**{f"z{f}": f * t["x0"] for f in factors}) for n, t in tables.items()}
+        result, _ = simulated({**method, "tests": True}, bounds(wider), wider)
+        row = result.summary["tests"][0]
+        found.append((row["F"], row["df"], row["df_error"], row["p"]))
+    assert found[0][1] == 3 and found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("intercept", ["site", "modelled"])
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("method", [{**HM1, "tests": True}, {"name": "fedlin_full", "draws": 100}])
+def test_a_predictor_that_varies_at_fewer_than_three_sites_ends_the_run_before_other_sums(
+    method: dict[str, Any], at: int, intercept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entries of X'X and X'y would be those of one or two sites. The other one varies."""
+    tables = linear_tables((12, 30, 15, 20), 2, noise=0.8, spread=0.5)
+    for table in list(tables.values())[at:]:
+        table["x1"] = 0.1
+    aggregate, stages = FedLinModel.aggregate, list[str]()
+
+    def recorded(self: FedLinModel, state: State, total: Update, sites: int) -> State:
+        stages.append(state["status"])
+        return aggregate(self, state, total, sites)
+
+    monkeypatch.setattr(FedLinModel, "aggregate", recorded)
+    with pytest.raises(UsageError, match=f"'x1' varies at only {at} of the sites"):
+        simulated({**method, "intercept": intercept}, bounds(tables), tables)
+    assert stages == ["records"]
 
 
 @pytest.mark.parametrize(

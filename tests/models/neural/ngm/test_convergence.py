@@ -12,12 +12,13 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.jobs.job import parse_job
 from secagg.models.neural.gradients import gradient_sum
-from secagg.models.neural.ngm.convergence import GAIN_STEPS, with_gain
+from secagg.models.neural.ngm.convergence import GAIN_STEPS, with_convergence, with_gain
 from secagg.models.neural.ngm.curvature import Curvature
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.optimisers import begin
+from secagg.models.neural.optimisers import NO_STEP, begin
+from secagg.models.neural.rounds import CONVERGED, PARAMETER_LIMIT
 from secagg.reports.results import usable
 from secagg.runs.simulate import simulate
 
@@ -100,6 +101,14 @@ def test_a_search_ends_by_what_its_last_steps_gain_in_log_units() -> None:
     assert with_gain(adam, 100, 0.01) == adam
 
 
+def test_a_search_that_ended_at_the_parameter_limit_has_not_converged() -> None:
+    for ended, converged in ((PARAMETER_LIMIT, False), (CONVERGED, True), (NO_STEP, True)):
+        training = {"optimiser": begin("lbfgs", np.zeros(1)) | {"value": 1.0}, "ended": ended}
+        found = with_convergence({"notes": ["other"]}, training, 0.01, "method.rounds")
+        assert found["converged"] == converged and found["notes"][-1] == "other"
+        assert converged or "method.linear_penalty" in found["notes"][0]
+
+
 def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
     layout = NgmLayout((ModelColumn("x", (0,), False), ModelColumn("c", (1,), True)), (0, 1))
     graph = np.array([[False, True], [True, False]])
@@ -121,6 +130,8 @@ def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
         vector[[weight, bias]] = H @ [1.0, -2.0]
         solved = curvature.solve(theta, vector)[[weight, bias]]
         np.testing.assert_allclose(solved, [1.0, -2.0], rtol=1e-4)  # a variance has 10^-6 added
+    of_sd = curvature.solve(theta, np.ones(7))[network.blocks.slices["log_sd"]]
+    assert of_sd.tolist() == [0.5]  # the information of log sd is 2
     assert (
         curvature.usable
         and not Curvature(
