@@ -63,18 +63,23 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
         if key not in known:
             raise unknown_key(where, key, known)
     try:
-        return TypeAdapter(kind).validate_python(dict(settings))
+        built = TypeAdapter(kind).validate_python(dict(settings))
     except ValidationError as error:
         first = _first(error.errors(include_url=False))
         raise JobError(where, describe(first, ".".join(map(str, first["loc"])))) from None
+    for key, value in settings.items():  # pydantic takes true for 1
+        if isinstance(value, bool) and not isinstance(getattr(built, key), bool):
+            raise JobError(where, f"{key}: must be a number (got {str(value).lower()})")
+    return built
 
 
 def _first(errors: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the first error. For each kind that a value may have, pydantic has an error."""
     first = errors[0]
     words = [each for each in errors[1:] if each["type"] == "literal_error"]
-    if first["type"].startswith("bool_") and words and words[0]["loc"][0] == first["loc"][0]:
-        message = f"must be true, false or {words[0]['ctx']['expected']}"
+    kind = {"bool_": "true, false", "float": "a number"}.get(first["type"][:5])
+    if kind and words and words[0]["loc"][0] == first["loc"][0]:
+        message = f"must be {kind} or {words[0]['ctx']['expected']}"
         return {**first, "loc": first["loc"][:-1], "msg": message}
     if first["type"] == "tuple_type" and words and len(first["loc"]) == 2:  # a list or a word
         message = f"must be {words[0]['ctx']['expected']}, or a list"

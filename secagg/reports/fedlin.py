@@ -143,7 +143,9 @@ def differ_in_words(summary: Summary) -> str:
     terms = [
         row["term"]
         for row in summary["across_sites"]
-        if row["term"] != INTERCEPT and (row["sd"] or 0.0) > abs(row["mean"])
+        if row["term"] != INTERCEPT
+        and (row["sd"] or 0.0) > abs(row["mean"])
+        and row.get("included", 1)  # a site's own interval excludes 0, where these are counted
     ]
     if not terms:
         return ""

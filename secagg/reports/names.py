@@ -5,6 +5,7 @@ result.json keeps the names of the job.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,11 +45,11 @@ def shown_result(result: Any, names: Mapping[str, str], key: str = "") -> Any:
             return result
         case str() if key in _KEYS:
             return names.get(result, result)
-        case str() if key == "name":  # of a parameter: "mean of x over sites"
-            for name, shown in names.items():
-                if f" of {name} " in result:
-                    return result.replace(f" of {name} ", f" of {shown} ")
-            return result
+        case str() if key == "name":  # of a parameter or test: "mean of x over sites"
+            words = "|".join(map(re.escape, names))
+            return re.sub(
+                rf"\b(of|on|and) ({words})(?= |$)", lambda m: f"{m[1]} {names[m[2]]}", result
+            )
         case str() if key in _NOTES:
             for name, shown in names.items():
                 result = result.replace(f"'{name}'", f"'{shown}'")

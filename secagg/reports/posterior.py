@@ -51,8 +51,8 @@ class Pair:
 
 
 WITHHELD = (
-    "The graph and its PIPs are not shown, because the chains disagree: R-hat is above "
-    f"{MAX_R_HAT}, and the chains describe different graphs."
+    "The graph and its PIPs are not shown, because the chains disagree: the largest R-hat is above "
+    f"{MAX_R_HAT}. The notes say about what; result.json has all PIPs."
 )
 
 

@@ -23,6 +23,7 @@ class Some:
     level: float = 0.95
     rounds: int = 3
     kind: Literal["a", "b"] = "a"
+    threshold: float | Literal["ebic"] | None = None
     derived: int = field(default=0, init=False)
 
 
@@ -53,6 +54,8 @@ def test_intervals_have_the_same_default_level_in_all_methods() -> None:
         ({"outcome": "y", "names": [1]}, "names.0"),
         ({"outcome": "y", "level": "high"}, "level"),
         ({"outcome": "y", "rounds": 2.5}, "rounds"),
+        ({"outcome": "y", "rounds": True}, "rounds: must be a number"),
+        ({"outcome": "y", "threshold": "abc"}, "threshold: must be a number or 'ebic'"),
         ({"outcome": "y", "kind": "c"}, "kind"),
         ({"outcome": "y", "lvel": 1}, "unknown key 'lvel'"),
         ({"outcome": "y", "derived": 1}, "unknown key 'derived'"),

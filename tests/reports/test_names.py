@@ -85,11 +85,15 @@ def test_names_are_changed_where_they_are_names_only() -> None:
     result = {
         "method": "ols", "outcome": "x", "terms": [{"term": "ols"}, {"term": "z"}],
         "truth": [["x", "z"]], "shared": [{"name": "mean of x over sites"}, {"name": "nu"}],
+        "tests": [{"name": "sites agree on x"}, {"name": "correlation of ols and x"}],
     }  # fmt: skip
     assert shown_result(result, names) == {
         "method": "ols", "outcome": "log(x)", "terms": [{"term": "log(ols)"}, {"term": "z"}],
         "truth": [["log(x)", "z"]],
         "shared": [{"name": "mean of log(x) over sites"}, {"name": "nu"}],
+        "tests": [
+            {"name": "sites agree on log(x)"}, {"name": "correlation of log(ols) and log(x)"},
+        ],
     }  # fmt: skip
     assert shown_result(result, {}) is result
 

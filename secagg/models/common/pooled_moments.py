@@ -51,7 +51,7 @@ def constant_column_error(name: str, within: int | None = None) -> UsageError:
     if level:
         advice = (
             f"In the method's columns, name the other levels in place of {column!r}, as "
-            f"'{column}=LEVEL'. {_KEEP_DECLARED}"
+            f"'{column}=LEVEL', without the first one, which is the reference. {_KEEP_DECLARED}"
         )
     return UsageError("analysis", constant_column(name, within), advice)
 

@@ -34,6 +34,8 @@ from secagg.errors import UsageError
 from secagg.models.common.checks import require_number
 
 Graph = NDArray[np.bool_]
+MIN_FALSE_EDGES = float(np.finfo(np.float64).tiny)
+"""Smallest setting `false_edges`: smaller numbers have fewer digits."""
 _POWER = 0.8
 
 
@@ -51,7 +53,7 @@ def vote_level(pairs: int, sites: int, votes: int, false_edges: float) -> float:
     """
     if not 1 <= votes <= sites:
         raise UsageError("graph", f"an edge cannot need {votes} votes of {sites} sites")
-    require_number("false_edges", false_edges, low=float(np.finfo(np.float64).tiny))
+    require_number("false_edges", false_edges, low=MIN_FALSE_EDGES)
     share = min(false_edges / pairs, 1.0)
     return min(float(betaincinv(votes, sites - votes + 1, share)), 0.5)
 

@@ -40,8 +40,8 @@ def prior_facts(method: FullSettings, shared: SharedDraws) -> dict[str, Any]:
     influence += "another scale"
     if half is not None and twice is not None:
         influence = (
-            f"Intervals of means would be {half:.2g} times as wide with half this scale, and "
-            f"{twice:.2g} times with twice (the mean that changes most)"
+            f"Intervals of means would be about {half:.2g} times as wide with half this scale, and "
+            f"about {twice:.2g} times with twice (the mean that changes most in each case)"
         )
     text = (
         f"The prior of each standard deviation between sites is half-t with {NU:.0f} degrees of "

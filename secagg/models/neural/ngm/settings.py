@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.neural.graph_votes import MIN_FALSE_EDGES
 from secagg.models.neural.ngm.distillation import MAX_SAMPLES
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions
 from secagg.models.neural.ngm.networks import NetworkKind
@@ -144,7 +145,7 @@ class NgmSettings(NetworkRounds):
             raise JobError("method.algorithm", what, "Use algorithm = 'fedsgd'.")
         if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
-        if not 0 < self.false_edges < math.inf:
+        if not MIN_FALSE_EDGES <= self.false_edges < math.inf:
             raise JobError("method.false_edges", "must be above 0, and finite")
         if self.votes > len(public.sites):
             raise JobError("method.votes", f"is more than the {len(public.sites)} sites")

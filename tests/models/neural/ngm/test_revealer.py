@@ -65,9 +65,18 @@ def test_a_known_mixed_graph_is_found_and_no_column_reads_itself() -> None:
     result = revealed(split(table, 250, 600), **SHORT)
     assert f1(result.arrays["graph"].astype(bool), truth) == 1
     assert result.summary["largest_self_path"] == 0
-    assert result.summary["status"] == "finished"
+    assert result.summary["status"] == "finished" and "converged" not in result.summary
     names = [tuple(edge["between"]) for edge in result.summary["edges"]]
     assert len(names) == 6 and all(edge["path_norm"] > 0.15 for edge in result.summary["edges"])
+
+
+@pytest.mark.parametrize("rounds", [1, 15])
+def test_a_graph_that_has_not_settled_is_no_result(rounds: int) -> None:
+    """Path norms shrink from large ones, so that nearly every pair still has an edge."""
+    table, truth = pairwise_mixed(6, 900, seed=2)
+    summary = revealed(split(table, 250, 600), **SHORT | {"rounds": rounds}).summary
+    assert summary["converged"] is False and summary["status"] == "out of rounds"
+    assert len(summary["edges"]) > truth.sum() / 2 and "method.rounds" in summary["notes"][0]
 
 
 def test_how_records_are_split_over_sites_changes_nothing_but_rounding() -> None:
@@ -223,6 +232,7 @@ def test_a_site_answers_one_graph_only_in_the_refit() -> None:
         sparsity=[-1.0],
         self_penalty=[-1.0],
         threshold=[-0.1],
+        false_edges=[0.0, 5e-324],
         rounds=[0],
         learning_rate=[0.0],
         refit_rounds=[0, 10**6],

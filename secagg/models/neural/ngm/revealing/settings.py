@@ -8,6 +8,7 @@ from typing import Literal
 
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.neural.graph_votes import MIN_FALSE_EDGES
 from secagg.models.neural.ngm.distillation import MAX_SAMPLES
 from secagg.models.neural.ngm.settings import PENALTY_LIMIT
 from secagg.models.neural.rounds import MAX_ROUNDS
@@ -84,7 +85,7 @@ class NgrSettings:
         optional = ("sparsity", "threshold")
         penalties = {name: 0 for name in optional if getattr(self, name) is not None}
         check_numbers(self, {**penalties, "self_penalty": 0}, below=PENALTY_LIMIT)
-        if not 0 < self.false_edges < math.inf:
+        if not MIN_FALSE_EDGES <= self.false_edges < math.inf:
             raise JobError("method.false_edges", "must be above 0, and finite")
         if not (self.hidden and all(1 <= units <= _MAX_UNITS for units in self.hidden)):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")

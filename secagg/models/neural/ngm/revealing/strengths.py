@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from secagg.contracts import State
 from secagg.core.arrays import Array
 from secagg.models.neural.graph_votes import vote_level
 from secagg.models.neural.ngm.layout import NgmLayout
