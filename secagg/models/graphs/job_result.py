@@ -40,6 +40,11 @@ LAGGED_DIRECTIONS_NOTE = (
     "these directions, too."
 )
 """For time series, for which `moments` has no graph analysis."""
+UNITS_NOTE = (
+    "Directions rest on errors of equal variance in the columns' own units: with another unit of a "
+    "column, arrows may turn."
+)
+"""The same source: in own units, columns that vary more tend to be effects."""
 
 MORAL_NOTE = (
     "The graph is compared with the moral graph of the true edges, in which all causes of a common "
@@ -85,11 +90,14 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     linear: whether effects are assumed linear. Networks may identify directions in any units, and
         their weights are not effects.
     All methods build their graph results here. So this function adds the notes that hold for every
-    standardised graph and for every graph with weights.
+    graph of a linear score and for every graph with weights.
     """
     if linear and fit.settings.get("standardise", False) is True:
         note = LAGGED_DIRECTIONS_NOTE if fit.settings.get("lags") else DIRECTIONS_NOTE
         fit = replace(fit, notes=(*fit.notes, note))
+    own_units = linear and fit.settings.get("standardise") is False
+    if own_units and fit.settings.get("equal_variances", True):
+        fit = replace(fit, notes=(*fit.notes, UNITS_NOTE))
     if fit.weights is not None and not linear:
         fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
     true = adjacency(truth or (), fit.names)

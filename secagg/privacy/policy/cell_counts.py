@@ -70,9 +70,9 @@ from secagg.privacy.policy.release_rules import ReleasePolicy
 CHECKED_COUNTS = ("levels", "level_sites", "varying_sites")
 """The counts in the first sum that are compared with a minimum, and then discarded."""
 _OTHER_WAYS = (
-    "Leave out {column}: the sites allow this if no records, or enough of them, lack only this "
-    "column. Or let the sites agree on a smaller release.{rule}. Or use [privacy], if each site's "
-    "policy sets a budget: then only this budget limits what is asked."
+    "Take {column} out of [columns]: the sites allow this if no records, or enough of them, lack "
+    "only this column. Or let the sites agree on a smaller release.{rule}. Or use [privacy], if "
+    "each site's policy sets a budget: then only this budget limits what is asked."
 )
 
 

@@ -14,6 +14,7 @@ from secagg.models.graphs.golem import golem
 from secagg.models.graphs.job_result import (
     DIRECTIONS_NOTE,
     SHRUNK_NOTE,
+    UNITS_NOTE,
     check_truth,
     graph_result,
     note_indicators,
@@ -35,7 +36,8 @@ def test_a_result_has_notes_on_weights_and_directions(of_rows: OfRows) -> None:
     linear = notears(moments)
     for fit, result in (
         (linear, [DIRECTIONS_NOTE, SHRUNK_NOTE]),
-        (notears(moments, standardise=False), [SHRUNK_NOTE]),
+        (notears(moments, standardise=False), [UNITS_NOTE, SHRUNK_NOTE]),
+        (golem(moments, standardise=False, equal_variances=False), [SHRUNK_NOTE]),
         (notears(moments, penalty=0), [DIRECTIONS_NOTE]),
         (golem(moments, equal_variances=True), [DIRECTIONS_NOTE, SHRUNK_NOTE]),
         (learn([ROWS[:20], ROWS[20:]]), [SHRUNK_NOTE]),
