@@ -65,7 +65,8 @@ def test_a_chosen_message_isolates_a_site_only_where_a_column_is_constant() -> N
     (isolated,) = one.details["isolated"]
     assert isolated["site"] == "s1" and one.value < 1e-4 < one.baseline
     data["s2"]["x2"] = 1.0
-    two = attacked(data, "sparse_invented", SPARSE)
+    no_rule = {"min_sites": 2, "min_records": 5, "min_level_sites": 1}
+    two = attacked(data, "sparse_invented", SPARSE, release=no_rule)
     assert two.verdict is Verdict.NOT_APPLICABLE
 
 
