@@ -197,9 +197,13 @@ class TorchModule(NetworkRounds):
         if (loss == "cross_entropy") != indicator:
             kind = "binary or categorical" if indicator else "continuous"
             raise JobError("method.loss", f"{loss!r} does not fit, because the outcome is {kind}")
+        try:
+            settings = canonical_json(self.module_settings or {})
+        except TypeError:  # TOML has dates
+            raise JobError("method.module_settings", "must be texts, numbers and lists") from None
         return module_learner(
             self.module,
-            canonical_json(self.module_settings or {}),
+            settings,
             tuple(chosen.tolist()),
             tuple(outcome.tolist()),
             loss,
