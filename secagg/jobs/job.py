@@ -219,9 +219,9 @@ class Release(_Strict):
     one is smaller, the run ends and nobody is told which. If it is not set: `min_records`."""
     min_level_sites: int | None = Field(default=None, ge=1)
     """Without noise: smallest number of sites at which a level of a binary or categorical column
-    occurs, and smallest number at which a column varies. None is allowed. A column that names the
-    site, or that is constant at all other sites, is refused by this rule, because its sums show
-    single sites. If it is not set: `min_sites`."""
+    occurs, and smallest number at which a column varies. A level that occurs nowhere is allowed,
+    and so is a column that varies nowhere. A column that names the site, or that varies at one site
+    only, is refused, because its sums show single sites. If it is not set: `min_sites`."""
 
 
 class Simulation(_Strict):

@@ -92,7 +92,7 @@ def hypotheses_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 
 def shared_in_words(summary: Summary) -> str:
-    """Return how the posterior of what sites share was computed, and its prior if it is told."""
+    """Return how the posterior of what sites share was computed, and its prior."""
     if "shared_how" in summary:
         prior = summary.get("prior", {}).get("text", "")
         return f"{summary['shared_how']}{f'. {prior}' if prior else ''}"

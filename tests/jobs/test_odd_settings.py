@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from support.runs.checkout import ROOT
 
-from secagg.errors import InternalError, SecaggError
+from secagg.errors import InternalError, JobError, SecaggError
 from secagg.jobs.job import parse_job
 from secagg.sessions.planned_job import plan_job
 
@@ -70,6 +70,20 @@ def test_a_kind_that_is_no_text_is_an_error_of_the_job() -> None:
     with pytest.raises(SecaggError) as caught:
         plan(raw)
     assert caught.value.where == "method.analyses[1]"
+
+
+@pytest.mark.neural
+def test_a_date_among_a_modules_settings_is_an_error_of_the_job() -> None:
+    column = {"type": "continuous", "low": -1, "high": 1}
+    since = datetime.date(2020, 1, 1)
+    method = {"name": "torch_module", "outcome": "y", "module_settings": {"since": since}}
+    raw = {
+        "title": "t", "sites": {"max_rows": 1000}, "columns": {"x": column, "y": column},
+        "method": method, "release": {"min_sites": 3, "min_records": 5},
+    }  # fmt: skip
+    with pytest.raises(JobError) as caught:
+        plan(raw)
+    assert caught.value.where == "method.module_settings"
 
 
 def test_odd_values_are_named() -> None:

@@ -86,6 +86,31 @@ def test_a_column_that_varies_at_one_site_ends_the_run_before_the_method_is_aske
     assert {row["content"]["stage"] for row in rows} == released
 
 
+@pytest.mark.parametrize(
+    ("least", "who", "released"), [(2, "a", set()), (1, "coordinator", {COHORT})]
+)
+def test_a_column_in_which_one_record_varies_is_refused_before_sites_are_counted(
+    tmp_path: Path, least: int, who: str, released: set[str]
+) -> None:
+    """Otherwise the count would say at how many sites somebody's value is above a bound.
+
+    `constant_columns` and `max_leverage` both refuse. With min_records = 1, the control, neither
+    applies, and the sites are counted.
+    """
+    data = folder_with(tmp_path)
+    for path in data.glob("*.csv"):
+        table = pd.read_csv(path)
+        table["age"] = 50.0
+        table.loc[0, "age"] = 99.0 if path.stem == "a" else 50.0
+        table.to_csv(path, index=False)
+    release = {"min_sites": 3, "min_records": least, "min_cell_records": 1}
+    with pytest.raises(PolicyRefusal) as caught:
+        run(data, release=release)
+    assert caught.value.where == who
+    rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
+    assert {row["content"]["stage"] for row in rows} == released
+
+
 def test_the_smallest_cell_is_min_records_and_min_sites_unless_set() -> None:
     raw = raw_job(release={"min_sites": 3, "min_records": 7})
     assert as_policy(parse_job(raw).release).min_cell_records == 7

@@ -4,9 +4,9 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
                stage `noise` follows, also how many sites have more records than coefficients;
-               before sums that need three sites, also at how many each predictor varies and
-               records tell of some and all coefficients; under noise once at the site, if the
-               method knows it, the predictors' noisy cross products
+               before sums that need three sites, also how many sites each predictor varies at, and
+               how many can estimate a coefficient or all coefficients; under noise once at the
+               site, if the method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
                if the method uses that variance and at least two sites have residuals. With
@@ -128,8 +128,8 @@ class FedLinModel(FedLinSettings):
     def counts_sites(self) -> bool:
         """Whether the first sum counts the sites to which later sums are limited.
 
-        At least `MIN_SITES` where each predictor varies; those where records tell of a coefficient,
-        and where they determine all ("determined" in a message).
+        They are the sites where a predictor varies (at least `MIN_SITES` for each), those that can
+        estimate a coefficient, and those that can estimate all ("determined" in a message).
         """
         return False
 
@@ -346,7 +346,7 @@ class FedLinModel(FedLinSettings):
         if self.counts_sites:
             sizes = {"varying": len(layout.names) - 1, "used": 1, "determined": 1}.items()
             spec = (*spec, *(Field(name, (n,), 1.0, 0, Kind.COUNT) for name, n in sizes))
-            sees += ", at how many sites each predictor varies, and records tell of any, all terms"
+            sees += ", at how many sites each predictor varies, one or all terms can be estimated"
         if self._draws_moments(public):
             shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
             spec = (*spec, Field("scatter", shape, most, _SCATTER_BITS, Kind.BOUNDED))

@@ -134,7 +134,7 @@ class Site:
         return max(self.freedom - self.rank, 0)
 
     def counts(self) -> Update:
-        """Return whether records tell of any coefficients here, and whether of all."""
+        """Return whether the records determine a coefficient, and whether they determine all."""
         found = {"used": self.rank > 0, "determined": self.rank == len(self.cross)}
         return {name: np.array([float(yes)]) for name, yes in found.items()}
 

@@ -50,7 +50,7 @@ Threshold = float | Literal["ebic"]
 """Of |W_ij|; or `"ebic"`: the edges that `supported` keeps."""
 PAPERS_THRESHOLD = 0.3
 CLEAR = 3.0
-"""A dropped edge with a larger |t| is told to the user."""
+"""The result counts dropped edges with a larger |t|."""
 
 
 def require_threshold(threshold: Threshold | None) -> None:

@@ -200,7 +200,8 @@ class TorchModule(NetworkRounds):
         try:
             settings = canonical_json(self.module_settings or {})
         except TypeError:  # TOML has dates
-            raise JobError("method.module_settings", "must be texts, numbers and lists") from None
+            what = "has a value that is no text, number, list or table"
+            raise JobError("method.module_settings", what) from None
         return module_learner(
             self.module,
             settings,

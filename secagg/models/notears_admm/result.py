@@ -90,7 +90,7 @@ def _stationarity_advice(schedule: Schedule, units: Array) -> str:
 
 
 SIZEABLE = 0.5
-"""A dropped weight of at least this share of the threshold is told to the user."""
+"""The result names a dropped weight of at least this share of the threshold."""
 _UNITS_NOTE = (
     "columns were analysed in their own units; the penalties suit them if standard deviations are "
     "near 1. With method.standardise = true the result has its distance to an optimum"

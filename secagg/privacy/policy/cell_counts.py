@@ -19,6 +19,11 @@ level occurs, and the sites at which each variable varies. `check_cells`, `check
 `check_varying_sites` refuse the run before any sum of the method is requested, if a count is
 neither 0 nor large enough. The refusal does not say which count.
 
+By its bounds, a job could ask at how many sites somebody's value is above one. So before the first
+sum, each site refuses a number of which fewer than `min_records` records differ from the most
+common value (rule `constant_columns`). A site with a policy refuses such levels, too; at other
+sites, the counts of all sites decide about levels.
+
 If the job names a column of persons, a cell's count is the number of persons with a record in it. A
 person can have several levels of one column. So the counts of reference levels do not follow from
 the other counts, and the sites send them, too.

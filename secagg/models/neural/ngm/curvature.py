@@ -12,7 +12,7 @@ keeps steps short where the first term is small. With exact E it would be the ex
 records; here it is that over independent standard normal inputs, because inputs are standardised.
 So no further sum is needed. What (1) lacks, L-BFGS learns from its steps.
 
-In simulations this halves the rounds (docs/math/measured-methods.md).
+On three data sets, rounds fell from 394, 137 and 264 to 154, 131 and 99 (ADR 40, prior 5).
 """
 
 from __future__ import annotations
