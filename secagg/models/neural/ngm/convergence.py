@@ -12,8 +12,8 @@ where standard errors are those of the posterior (`secagg.models.neural.ngm.fitt
 the search ends when its last `GAIN_STEPS` steps together gained less than `least_gain`; it also
 ends at a slope of at most `tolerance`, and where rounding hides what a step gains.
 
-For `network = "paper"`, whose penalty has kinks, a search may also end at a kink that is no maximum:
-there, `converged` says only that no step along the search direction lowers the objective.
+The penalty of `network = "paper"` has kinks. There a search may also end at a kink that is no
+maximum: `converged` then says only that no step along the search direction lowers the objective.
 
 What this does not show: that the maximum is the highest one. The log posterior of a network has
 several, and other first parameters (`seed`) may lead to another.
