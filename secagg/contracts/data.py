@@ -107,6 +107,7 @@ class Stage:
     sampling_rate: the probability with which each record takes part in a round, drawn by its site
         with secret random numbers, independently of other records and rounds; 1 for all records
     training: under differential privacy, the training at the site that adds all noise of this stage
+    budget: the share of the privacy budget of each round, relative to those of other stages
     reads_records: whether contributions depend on records other than through what earlier stages
         left in the site's memory. If false, sites get no records in this stage. Under differential
         privacy it then costs nothing: what is computed from a noisy result is as private as this
@@ -125,6 +126,7 @@ class Stage:
     powers: Mapping[str, int] = field(default_factory=dict)
     sampling_rate: float = 1.0
     training: LocalTraining | None = None
+    budget: float = 1.0
     reads_records: bool = True
 
 
@@ -140,6 +142,7 @@ class Variable:
         noise, which is proportional to that norm, would be larger
     count: whether x is a whole number, at least 0
     log: whether x is the natural logarithm of the values in the table
+    typical_centre, typical_spread: a public guess of the mean and standard deviation of u
     """
 
     name: str
@@ -149,6 +152,8 @@ class Variable:
     indicator: bool = False
     count: bool = False
     log: bool = False
+    typical_centre: float = 0.0
+    typical_spread: float = 0.2
 
     @property
     def max_abs(self) -> float:

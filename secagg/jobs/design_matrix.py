@@ -56,6 +56,10 @@ a small `sites.max_rows` must not cause this. The number keeps the finest grid o
 (`secagg.privacy.clipping`) and costs at most 20 bits for each number that is sent."""
 
 
+TYPICAL_SPREAD = 0.2
+"""The standard deviation of a scaled column of numbers, if the job has no guess."""
+
+
 def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     """Return what the job declares about the data of these sites.
 
@@ -112,8 +116,8 @@ def _public(job: Job, public: PublicFacts) -> NDArray[np.float64]:
 
 
 def declarations(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
-    """Return how the columns are declared, as plain data, without the units."""
-    return {n: c.model_dump(mode="json", exclude={"unit"}) for n, c in columns.items()}
+    """Return how the columns are declared, as plain data, without units and guesses."""
+    return {n: c.model_dump(mode="json", exclude={"unit", "typical"}) for n, c in columns.items()}
 
 
 def reread_rows(
@@ -144,14 +148,23 @@ def _variables(name: str, column: Column, half_of_indicator: float) -> list[Vari
                 "its bounds are too close together or too far apart for double precision",
             )
         whole, log = isinstance(column, Count), column.transform == "log"
-        return [Variable(name, name, midpoint, half, count=whole, log=log)]
+        centre, spread = 0.0, TYPICAL_SPREAD
+        if column.typical is not None:
+            ends = [math.log(x) if log else x for x in column.typical]
+            centre = (sum(ends) / 2 - midpoint) / half
+            spread = (ends[1] - ends[0]) / 2 / half
+        return [Variable(name, name, midpoint, half, False, whole, log, centre, spread)]
     if isinstance(column, Binary):
         default = column.levels == ("0", "1")
         names = [name if default else f"{name}={column.levels[1]}"]
     else:
         names = [f"{name}={level}" for level in column.levels[1:]]
+    share = column.typical if isinstance(column, Binary) else 1 / len(column.levels)
+    centre = (share - 0.5) / half_of_indicator
+    spread = math.sqrt(share * (1 - share)) / half_of_indicator
     return [
-        Variable(indicator, name, 0.5, half_of_indicator, indicator=True) for indicator in names
+        Variable(indicator, name, 0.5, half_of_indicator, True, False, False, centre, spread)
+        for indicator in names
     ]
 
 

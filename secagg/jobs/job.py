@@ -52,6 +52,10 @@ class Continuous(_Strict):
     transform: Literal["none", "log"] = "none"
     """`"log"` takes the natural logarithm of each value after clipping. `low` must then be
     positive, and results are in log units."""
+    typical: tuple[float, float] | None = None
+    """With noise: a public guess, in the column's own units, of the range that has the middle two
+    thirds of the values: mean less and plus one standard deviation. Methods that weigh records by
+    it need no bounds that are close. If it is not set: the middle fifth of the bounds."""
     unit: str = ""
     """The unit that results and reports show. Computations do not use it."""
 
@@ -61,6 +65,7 @@ class Continuous(_Strict):
             raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
         if self.transform == "log" and self.low <= 0:
             raise ValueError(f"low ({self.low:g}) must be positive for transform = 'log'")
+        _check_typical(self)
         return self
 
 
@@ -73,8 +78,17 @@ class Count(_Strict):
     high: int = Field(ge=1, le=_MAX_COUNT)
     """Public upper bound. Choose it without looking at the data: a larger count is replaced by it,
     and the replacement is counted."""
+    typical: tuple[float, float] | None = None
+    """With noise: a public guess, in the column's own units, of the range that has the middle two
+    thirds of the values: mean less and plus one standard deviation. Methods that weigh records by
+    it need no bounds that are close. If it is not set: the middle fifth of the bounds."""
     unit: str = ""
     """The unit that results and reports show. Computations do not use it."""
+
+    @model_validator(mode="after")
+    def _within(self) -> Count:
+        _check_typical(self)
+        return self
 
     @property
     def low(self) -> float:
@@ -85,6 +99,13 @@ class Count(_Strict):
     def transform(self) -> Literal["none"]:
         """Counts are analysed as they are."""
         return "none"
+
+
+def _check_typical(column: Continuous | Count) -> None:
+    if column.typical is not None:
+        low, high = column.typical
+        if not column.low <= low < high <= column.high:
+            raise ValueError(f"typical ({low:g}, {high:g}) must be a range within the bounds")
 
 
 Number = Continuous | Count
@@ -121,6 +142,8 @@ class Binary(_Strict):
         tuple[str, str], BeforeValidator(_check_two), AfterValidator(_check_levels)
     ] = ("0", "1")
     """The two values of the column. The second one counts as 1."""
+    typical: float = Field(default=0.5, gt=0, lt=1)
+    """With noise: a public guess of the share of records with the second level."""
 
 
 class Categorical(_Strict):

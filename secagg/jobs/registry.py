@@ -20,6 +20,7 @@ METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
     "logistic": ("secagg.models.glm.logistic", "Logistic"),
     "poisson": ("secagg.models.glm.poisson", "Poisson"),
+    "one_step": ("secagg.models.one_step.method", "OneStep"),
     "gradient": ("secagg.models.glm.gradient_descent", "Gradient"),
     "notears_admm": ("secagg.models.notears_admm.linear", "NotearsAdmm"),
     "notears_mlp_admm": ("secagg.models.notears_admm.mlp", "NotearsMlpAdmm"),

@@ -9,7 +9,7 @@ norm, that one unit can cause. sigma is the standard deviation of the noise that
 number of the sum. The release costs mu = Delta / sigma. The joint cost of all releases of a run is
 the root of the sum of their mu^2, exactly (`secagg.privacy.accounting.gaussian_dp`). So epsilon and
 delta determine a budget of mu^2. The count of records gets the share `count_share` of this budget,
-and the method's rounds get equal parts of the rest.
+and the method's rounds get parts of the rest in proportion to `Stage.budget`.
 
 Samples. In a stage with a sampling rate q below 1, a round is private for two reasons: its noise,
 and that nobody outside a site knows which records took part. A site that trains alone makes several
@@ -270,13 +270,13 @@ def _calibrated(
     if mu <= _MIN_MU:
         what = f"{terms.delta:g} is too small"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
-    noisy_sums = sum(stage.max_rounds * steps_of(stage) for stage in method)
+    parts = sum(stage.budget * stage.max_rounds * steps_of(stage) for stage in method)
     share = terms.count_share if counting else 0.0
     of_count = math.sqrt(share * mu**2)
-    each = math.sqrt((1 - share) * mu**2 / noisy_sums)
+    each = math.sqrt((1 - share) * mu**2 / parts)
     if any(rate_of(stage) < 1 for stage in method):
         each = _largest_mu(terms, method, of_count, each)
-    mus = [of_count for _ in counting] + [each for _ in method]
+    mus = [of_count for _ in counting] + [each * math.sqrt(stage.budget) for stage in method]
     mechanisms = {
         stage.name: _mechanism(terms, stage, own, min_sites)
         for stage, own in zip((*counting, *method), mus, strict=True)
@@ -318,7 +318,7 @@ def _too_large(
 
 
 def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: float) -> float:
-    """Return the largest mu of each noisy sum at which the run is private enough, rounded down.
+    """Return the largest mu of a noisy sum with budget 1 at which the run is private enough.
 
     counting: mu of the count of records
     low: mu that is small enough even if all records took part
@@ -330,9 +330,10 @@ def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: flo
             moved = sensitivity_of(stage)
             assert moved is not None
             steps = steps_of(stage) * stage.max_rounds
-            add, nu = mu, 0.0
+            own = mu * math.sqrt(stage.budget)
+            add, nu = own, 0.0
             if terms.adjacency is Adjacency.REPLACE:
-                nu, add = mu, mu * moved.add / moved.replace
+                nu, add = own, own * moved.add / moved.replace
             elsewhere = terms.placement is Placement.SITE and nu > 0
             events.append(sampled_event(add, rate_of(stage), steps, nu, elsewhere=elsewhere))
         return delta_of(events, terms.epsilon) <= terms.delta * (1 - _DELTA_RESERVE)

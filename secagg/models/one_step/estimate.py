@@ -1,0 +1,228 @@
+"""The coordinator's side: what to ask next, the estimate, and its covariance.
+
+Columns are standardised by public guesses: x = (1, (u_j - m_j) / s_j), and the outcome likewise.
+All estimates here are of these columns; an error of a coefficient is then comparable with others.
+
+Clips. A record's t is shortened to 1, so the matrix T decides how far a record may reach before it
+is weighted: T = W / R. Let k_R^2 = R^2 / E |W x|^2, and for residuals of standard deviation s, h =
+k_r s. If nothing is clipped, the noise of a coefficient is u k_R k_r times its sampling error,
+
+    u = root(p / n) sd_g,                                                                     (1)
+
+with p coefficients, n records and sd_g the noise of a number of g. Short clips save noise and cost
+bias, so they are as long as keeps the noise at `_NOISE` times the sampling error. This reads no
+record but through n.
+
+Transform. With S = E x x', the noise of g gives the coefficients the covariance S^-1 W^-1 W'^-1
+S^-1 / R^2, and R^2 is proportional to E |W x|^2 = tr W S W'. The least mean square error of the
+coefficients is at W = S^(-3/4): with Q = W'W, the derivative by Q is zero at S^-2 = Q S Q
+(docs/math/one-step.md). Whitening, W = S^(-1/2), has more noise.
+
+Step. J a = h g, and b = b0 + T' a, one step of Newton's method for the weighted estimating
+equation sum w t clip(r, -h, h) = 0 (Mallows weights: Hampel et al. 1986, section 6.3; one-step
+estimates: Bickel 1975). With noise e in g and E in J, J a = h g + h e - E a, so
+
+    N = h^2 sd_g^2 I + sd_J^2 (tr(C) I + C),   C = E a a',                                    (2)
+
+is the covariance of the noise, as Var((E a)_j) = sd_J^2 (|a|^2 + a_j^2). Sampling has the sandwich
+J^-1 h^2 B J^-1, which holds if errors have unequal variances (Huber 1967). B is noisy, too: it is
+drawn towards s^2 J / h^2, which is at least as large if variances are equal (as w^2 <= w), as far
+as the noise explains the difference between them.
+
+Combining. The earlier estimate b0 has noise of its own, N0, independent of that of the step. The
+weight G = N (N0 + d^2 I + N)^-1 of b0 is the best for noise alone; d allows for its bias. What is
+left is N - G N.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg.core.arrays import Array
+from secagg.models.glm.newton import units_matrix
+from secagg.models.one_step.releases import square
+
+CONSTANT = 0.5
+"""The constant in the place of 1 in the first two sums."""
+
+_CENTRE_REACH = 1.2
+_FARTHEST_CENTRE = 3.0
+_NOISE = 1.0
+_LEAST_PRODUCT, _LARGEST_PRODUCT = 2.0, 18.0
+_LEAST_EIGENVALUE = 0.08
+_LONGEST_STEP, _LONGEST_START = 2.0, 3.0  # of the linear predictor, root mean square
+LEAST_RECORDS = 10.0
+
+
+def standardising(centre: Array, spread: Array, constant: float = 1.0) -> Array:
+    """Return T with T (1, f) = (constant, (f_j - centre_j) / spread_j)."""
+    T = np.asarray(units_matrix(centre, spread).T)
+    T[0, 0] = constant
+    return T
+
+
+def centres_map(centre: Array, spread: Array) -> Array:
+    """Return T of the sum of centres."""
+    reach = _CENTRE_REACH * math.sqrt(len(centre) + CONSTANT**2)
+    return standardising(centre, spread, CONSTANT) / reach
+
+
+def found_centres(total: Array, sd: float, centre: Array, spread: Array) -> tuple[Array, float]:
+    """Return centres, and about how many records there are; sd: of the noise of a number."""
+    reach = _CENTRE_REACH * math.sqrt(len(centre) + CONSTANT**2)
+    records = max(float(total[0]) * reach / CONSTANT, LEAST_RECORDS)
+    if total[0] < 3 * sd:  # the noise hides them
+        return centre, records
+    moved = CONSTANT * total[1:] / total[0]
+    return centre + spread * np.clip(moved, -_FARTHEST_CENTRE, _FARTHEST_CENTRE), records
+
+
+@dataclass(frozen=True)
+class Clips:
+    """k_R and k_r."""
+
+    record: float
+    residual: float
+
+    @property
+    def moments(self) -> float:
+        """How far a record may reach in the sum of moments, relative to the guesses."""
+        return min(max(0.8 * self.record, 1.0), 2.0)
+
+    @classmethod
+    def of(cls, size: int, records: float, sd_g: float) -> Clips:
+        """Return the clips of (1); size: p."""
+        unit = math.sqrt(size / records) * sd_g
+        product = min(max(_NOISE / max(unit, 1e-9), _LEAST_PRODUCT), _LARGEST_PRODUCT)
+        record = math.sqrt(product / 2)
+        return cls(record, 2 * record)
+
+
+def binary_clip(size: int, records: float, sd_g: float, variance: float) -> float:
+    """Return k_R for an outcome of this variance, whose residuals are not clipped."""
+    unit = math.sqrt(size / (records * variance)) * sd_g
+    return min(max(_NOISE / max(unit, 1e-9), 1.0), 3.0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Coefficients of standardised columns, and covariances.
+
+    b: shape (p,); sampling, noise: the two parts of its covariance
+    """
+
+    b: Array
+    sampling: Array
+    noise: Array
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(self.sampling + self.noise)
+
+
+@dataclass(frozen=True)
+class First:
+    """Least squares from the noisy moments.
+
+    estimate: without a sampling part; S: E x x'; residual: standard deviation
+    """
+
+    estimate: Estimate
+    S: Array
+    residual: float
+
+
+def moments_map(centre: Array, spread: Array, reach: float) -> Array:
+    """Return T of the sum of moments; reach: `Clips.moments`."""
+    return standardising(centre, spread, CONSTANT) / (reach * math.sqrt(len(centre) + CONSTANT**2))
+
+
+def least_squares(total: Array, sd: float, size: int, reach: float) -> First:
+    """total: the sum; sd: of its noise off the diagonal; size: of its matrix, with the outcome."""
+    unit = 1 / (reach * math.sqrt(size - 1 + CONSTANT**2))
+    M = _at_least(square(total, size), 2 * sd * math.sqrt(size))
+    scale = np.array([1 / CONSTANT, *np.ones(size - 1)]) / unit
+    moments = M * np.outer(scale, scale)
+    records = moments[0, 0]
+    A, c, yy = moments[:-1, :-1] / records, moments[:-1, -1] / records, moments[-1, -1] / records
+    b = np.linalg.solve(A, c)
+    residual = math.sqrt(max(yy - c @ b, 1e-4 * yy))
+    seen = b / scale[:-1] / unit  # coefficients of T f
+    noise = sd**2 * ((1 + seen @ seen) * np.eye(size - 1) + np.outer(seen, seen))
+    inverse = np.linalg.inv(M[:-1, :-1])
+    back = np.diag(scale[:-1] * unit)
+    N = back @ inverse @ noise @ inverse @ back
+    return First(Estimate(b, np.zeros_like(N), N), A, residual)
+
+
+def transform(S: Array, record: float) -> Array:
+    """Return W / R for x with E x x' = S."""
+    values, basis = np.linalg.eigh(S)
+    W = (basis * np.maximum(values, _LEAST_EIGENVALUE) ** -0.75) @ basis.T
+    return np.asarray(W / (record * math.sqrt(np.trace(W @ S @ W))))
+
+
+def step(
+    sums: dict[str, Array],
+    noise: tuple[float, float, float],
+    T: Array,
+    h: float,
+    before: Estimate,
+    bias: float,
+    S: Array,
+) -> tuple[Estimate, Estimate]:
+    """Return b0 + T' a, and this combined with b0.
+
+    sums: the noisy g, J and B; noise: standard deviations of theirs, off the diagonal
+    T: W / R; before: b0; bias: d
+    variance: of the residuals, if they have equal variances; 1 if J has the weights p (1 - p)
+    """  # fmt: skip
+    size, (sd_g, sd_J, sd_B) = len(T), noise
+    J = _at_least(square(sums["J"], size), 2 * sd_J * math.sqrt(size))
+    inverse = np.linalg.inv(J)
+    away = before.noise + bias**2 * np.eye(size)
+    root = np.linalg.inv(T.T)
+    C = root @ away @ root.T
+    N = (h * sd_g) ** 2 * np.eye(size) + sd_J**2 * (np.trace(C) * np.eye(size) + C)
+    moved = T.T @ inverse @ (h * sums["g"])
+    length = math.sqrt(max(float(moved @ S @ moved), 0.0))
+    moved *= min(1.0, _LONGEST_STEP / length) if length else 1.0
+    meat = _meat(square(sums["B"], size), variance / h**2 * J, sd_B)
+    out = T.T @ inverse
+    made = Estimate(before.b + moved, h**2 * out @ meat @ out.T, out @ N @ out.T)
+    G = made.noise @ np.linalg.inv(away + made.noise)
+    return made, Estimate(made.b - G @ moved, made.sampling, made.noise - G @ made.noise)
+
+
+def _meat(B: Array, usual: Array, sd: float) -> Array:
+    """Return B, drawn towards the usual one as far as noise explains the difference."""
+    size = len(B)
+    apart = float(((B - usual) ** 2).sum())
+    trust = max(apart - sd**2 * size * (size + 1), 0.0) / apart if apart else 0.0
+    least = 0.25 * float(np.linalg.eigvalsh(usual)[0])
+    return _at_least(usual + trust * (B - usual), least)
+
+
+def _at_least(matrix: Array, least: float) -> Array:
+    """Return the nearest matrix whose eigenvalues are at least `least`."""
+    values, basis = np.linalg.eigh(matrix)
+    return np.asarray((basis * np.maximum(values, least)) @ basis.T)
+
+
+def log_odds(first: First, low: float, spread: float) -> Estimate:
+    """Return a start for log odds, from least squares of a 0/1 outcome y = low + spread x'b.
+
+    The slopes are those of a linear discriminant: least squares over the residual variance.
+    """
+    b = spread * first.estimate.b
+    share = min(max(low + float(b @ first.S[0]), 0.02), 0.98)
+    scale = 1 / max((spread * first.residual) ** 2, 0.02)
+    slopes = scale * b[1:]
+    length = math.sqrt(max(float(slopes @ first.S[1:, 1:] @ slopes), 0.0))
+    slopes *= min(1.0, _LONGEST_START / length) if length else 1.0
+    intercept = math.log(share / (1 - share)) - float(slopes @ first.S[0, 1:])
+    noise = (scale * spread) ** 2 * first.estimate.noise
+    return Estimate(np.array([intercept, *slopes]), np.zeros_like(noise), noise)
