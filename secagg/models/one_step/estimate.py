@@ -165,34 +165,37 @@ def transform(S: Array, record: float) -> Array:
     return np.asarray(W / (record * math.sqrt(np.trace(W @ S @ W))))
 
 
-def step(
-    sums: dict[str, Array],
-    noise: tuple[float, float, float],
-    T: Array,
-    h: float,
-    before: Estimate,
-    bias: float,
-    S: Array,
-) -> tuple[Estimate, Estimate]:
-    """Return b0 + T' a, and this combined with b0.
+@dataclass(frozen=True)
+class Scores:
+    """The noisy sums of scores.
 
-    sums: the noisy g, J and B; noise: standard deviations of theirs, off the diagonal
-    T: W / R; before: b0; bias: d
+    sums: g, J and B; sds: standard deviations of their noise, off the diagonals
+    T: W / R; h: the limit of residuals, 1 for a 0/1 outcome
     variance: of the residuals, if they have equal variances; 1 if J has the weights p (1 - p)
-    """  # fmt: skip
-    size, (sd_g, sd_J, sd_B) = len(T), noise
-    J = _at_least(square(sums["J"], size), 2 * sd_J * math.sqrt(size))
-    inverse = np.linalg.inv(J)
+    """
+
+    sums: dict[str, Array]
+    sds: tuple[float, float, float]
+    T: Array
+    h: float
+    variance: float
+
+
+def step(scores: Scores, before: Estimate, bias: float, S: Array) -> tuple[Estimate, Estimate]:
+    """Return b0 + T' a, and this combined with b0. before: b0; bias: d; S: E x x'."""
+    T, h, size = scores.T, scores.h, len(scores.T)
+    sd_g, sd_J, sd_B = scores.sds
+    J = _at_least(square(scores.sums["J"], size), 2 * sd_J * math.sqrt(size))
+    out = np.linalg.solve(J, T).T
     away = before.noise + bias**2 * np.eye(size)
     root = np.linalg.inv(T.T)
     C = root @ away @ root.T
     N = (h * sd_g) ** 2 * np.eye(size) + sd_J**2 * (np.trace(C) * np.eye(size) + C)
-    moved = T.T @ inverse @ (h * sums["g"])
+    moved = out @ (h * scores.sums["g"])
     length = math.sqrt(max(float(moved @ S @ moved), 0.0))
     moved *= min(1.0, _LONGEST_STEP / length) if length else 1.0
-    meat = _meat(square(sums["B"], size), variance / h**2 * J, sd_B)
-    out = T.T @ inverse
-    made = Estimate(before.b + moved, h**2 * out @ meat @ out.T, out @ N @ out.T)
+    meat = h**2 * _meat(square(scores.sums["B"], size), scores.variance / h**2 * J, sd_B)
+    made = Estimate(before.b + moved, out @ meat @ out.T, out @ N @ out.T)
     G = made.noise @ np.linalg.inv(away + made.noise)
     return made, Estimate(made.b - G @ moved, made.sampling, made.noise - G @ made.noise)
 
@@ -201,7 +204,9 @@ def _meat(B: Array, usual: Array, sd: float) -> Array:
     """Return B, drawn towards the usual one as far as noise explains the difference."""
     size = len(B)
     apart = float(((B - usual) ** 2).sum())
-    trust = max(apart - sd**2 * size * (size + 1), 0.0) / apart if apart else 0.0
+    noise = sd**2 * size * (size + 1)
+    surely = noise * (1 + 4 / math.sqrt(size * (size + 1)))  # and two standard deviations of it
+    trust = max(apart - surely, 0.0) / apart if apart else 0.0
     least = 0.25 * float(np.linalg.eigvalsh(usual)[0])
     return _at_least(usual + trust * (B - usual), least)
 

@@ -88,6 +88,7 @@ from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.estimate import (
     Clips,
     Estimate,
+    Scores,
     binary_clip,
     centres_map,
     found_centres,
@@ -294,13 +295,12 @@ class OneStep:
                 state["variance"] = (unit * first.residual) ** 2
                 state["residual_variance"] = 1.0
         else:
-            T = transform(state["S"], state["record"])
+            found_scores = Scores(
+                dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]),
+                transform(state["S"], state["record"]), state["h"], state["residual_variance"],
+            )  # fmt: skip
             before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-            noise = (sd * roots[0], sd * roots[1], sd * roots[2])
-            bias = _BIAS[self.family][stage]
-            made, joint = step(
-                total, noise, T, state["h"], before, bias, state["S"], state["residual_variance"]
-            )
+            made, joint = step(found_scores, before, _BIAS[self.family][stage], state["S"])
             found = made if state["stage"] else joint
         if self._binary:
             state["record"] = binary_clip(size, state["records"], of_g, state["variance"])
