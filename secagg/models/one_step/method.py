@@ -84,7 +84,7 @@ from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.logistic import BINOMIAL
-from secagg.models.glm.newton import units_matrix
+from secagg.models.glm.newton import newton_direction, units_matrix
 from secagg.models.one_step.estimate import (
     Clips,
     Estimate,
@@ -107,6 +107,7 @@ from secagg.models.one_step.releases import (
     scores,
     scores_sensitivity,
     scores_weights,
+    square,
 )
 
 CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "moments", "first_scores", "scores"
@@ -218,6 +219,7 @@ class OneStep:
         outcome = chosen[-1]
         return {
             "stage": CENTRES,
+            "names": list(self._names(public)),
             "centre": np.array([v.typical_centre for v in chosen]),
             "spread": np.array(spread),
             "sds": sds,
@@ -284,6 +286,9 @@ class OneStep:
                     "residual": limits.residual}  # fmt: skip
         if stage == MOMENTS:
             reach = Clips(state["record"], 0.0).moments
+            if not sd:
+                S = square(total["moments"], size + 1)
+                newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names them
             first = least_squares(total["moments"], sd, size + 1, reach)
             found, state["S"] = first.estimate, first.S
             state["h"] = state["residual"] * first.residual

@@ -1,0 +1,113 @@
+"""How far one record can move the sums: never above the claim, and up to it."""
+
+import numpy as np
+import pytest
+
+from secagg.contracts.noise import Sensitivity
+from secagg.core.arrays import Array
+from secagg.models.one_step.releases import (
+    centres,
+    centres_sensitivity,
+    moments,
+    moments_sensitivity,
+    scores,
+    scores_sensitivity,
+)
+
+GRID = 16
+STAGES = ("centres", "moments", "linear", "binary")
+P = 4  # coefficients
+
+
+def sensitivity(stage: str) -> Sensitivity:
+    if stage == "centres":
+        return centres_sensitivity()
+    if stage == "moments":
+        return moments_sensitivity(P + 1)
+    return scores_sensitivity(P, binary=stage == "binary")
+
+
+def heavy(rng: np.random.Generator, *shape: int) -> Array:
+    """Return numbers of very different sizes, some 0."""
+    sizes = 10.0 ** rng.uniform(-4, 3, shape)
+    return np.asarray(rng.choice([-1.0, 0.0, 1.0], shape, p=[0.45, 0.1, 0.45]) * sizes)
+
+
+class Design:
+    """A message of the coordinator's choice, and the sum that it asks for."""
+
+    def __init__(self, stage: str, rng: np.random.Generator) -> None:
+        self.stage = stage
+        size = P + 1 if stage in ("centres", "moments") else P
+        self.T = heavy(rng, size, size) if rng.random() < 0.5 else rng.normal(size=(size, size))
+        self.b = heavy(rng, P) if rng.random() < 0.5 else rng.normal(size=P)
+        self.h = float(10 ** rng.uniform(-3, 2))
+
+    def sum(self, records: Array) -> Array:
+        x, y = records[:, :-1], records[:, -1]
+        if self.stage == "centres":
+            return centres(records, self.T, 2 * GRID)
+        if self.stage == "moments":
+            return moments(records, self.T, GRID)
+        h, y = (None, (y > 0).astype(float)) if self.stage == "binary" else (self.h, y)
+        return np.concatenate([*scores(x, y, self.T, self.b, h, GRID).values()])
+
+    def parts(self, records: Array) -> Array:
+        """Return what each record adds, in units of the noise."""
+        weights = np.array(sensitivity(self.stage).weights or [1])
+        return np.array([self.sum(records[i : i + 1]) for i in range(len(records))]) / weights**0.5
+
+
+def candidates(rng: np.random.Generator) -> Array:
+    """Return records in [-1, 1]: inside, at corners, with zeros, and near one another."""
+    inside = rng.uniform(-1, 1, (6, P))
+    corners = rng.choice([-1.0, 1.0], (8, P))
+    edges = rng.choice([-1.0, 0.0, 1.0, 1e-3], (6, P))
+    found = np.concatenate([inside, corners, edges, inside[:2] + 1e-6]).clip(-1, 1)
+    return np.asarray(np.trunc(found * 2.0**GRID) / 2.0**GRID)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_record_moves_a_sum_by_more_than_claimed(stage: str) -> None:
+    rng, claim = np.random.default_rng([5, STAGES.index(stage)]), sensitivity(stage)
+    for _ in range(100):
+        parts = Design(stage, rng).parts(candidates(rng))
+        apart = np.linalg.norm(parts[:, None] - parts[None], axis=2)
+        assert np.linalg.norm(parts, axis=1).max() <= claim.add
+        assert apart.max() <= claim.replace
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_claim_is_attained(stage: str) -> None:
+    """By a record at the limit of all parts; the replacement is opposite or orthogonal to it."""
+    design = Design(stage, np.random.default_rng(1))
+    design.T, design.b, design.h = np.eye(len(design.T)), np.zeros(P), 0.25
+    design.T[0, 0] = 0.0  # no constant: records may be opposite
+    if stage == "binary":
+        design.b[0] = 1e6  # y = 0 against a certain prediction of 1
+    first, other = np.array([[1.0, 0.0, 0.0, -1.0]]), np.array([[-1.0, 0.0, 0.0, -1.0]])
+    if stage == "centres":
+        other = -first
+    if stage == "linear":
+        first[0, -1] = other[0, -1] = 0.25 - 1e-6  # just below h
+    if stage == "moments":
+        other = np.array([[0.0, 1.0, 0.0, 0.0]])
+    ones, others = design.parts(first)[0], design.parts(other)[0]
+    claim = sensitivity(stage)
+    assert np.linalg.norm(ones) >= 0.98 * claim.add
+    # of scores, the positive semidefinite parts cannot be opposite as well
+    least = 0.9 if stage in ("linear", "binary") else 0.99
+    assert np.linalg.norm(ones - others) >= least * claim.replace
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_sums_are_exact_and_no_record_changes_the_part_of_another(stage: str) -> None:
+    rng = np.random.default_rng([6, STAGES.index(stage)])
+    for _ in range(10):
+        design, records = Design(stage, rng), rng.uniform(-1, 1, (200, P))
+        total = design.sum(records)
+        alone = sum(design.sum(records[i : i + 1]) for i in range(len(records)))
+        assert np.array_equal(total, alone)
+        assert np.array_equal(total, design.sum(records[rng.permutation(200)]))
+        steps = total * 4.0**GRID
+        assert np.array_equal(steps, np.round(steps))
