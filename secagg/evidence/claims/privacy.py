@@ -179,7 +179,7 @@ def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[s
     inside = stage.get("trains_at_sites", False)
     if part is None or not (inside or all(field["noise_tail"] > 0 for field in fields)):
         return False
-    together = math.sqrt(max(honest, 0)) * part["sigma_of_a_site"]
+    together = math.sqrt(1 if inside else max(honest, 0)) * part["sigma_of_a_site"]
     costs = [(part["mu_add"], part["sensitivity_add"])]
     costs += [(part["mu_replace"], part["sensitivity_replace"])]
     return bool(

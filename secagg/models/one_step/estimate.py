@@ -54,7 +54,8 @@ _NOISE = 1.0
 _LEAST_PRODUCT, _LARGEST_PRODUCT = 2.0, 18.0
 _LEAST_EIGENVALUE = 0.08
 _LONGEST_STEP, _LONGEST_START = 2.0, 3.0  # of the linear predictor, root mean square
-LEAST_RECORDS = 10.0
+_LEAST_RECORDS = 10.0
+_LEAST_SHARE = 0.02
 
 
 def standardising(centre: Array, spread: Array, constant: float = 1.0) -> Array:
@@ -73,7 +74,7 @@ def centres_map(centre: Array, spread: Array) -> Array:
 def found_centres(total: Array, sd: float, centre: Array, spread: Array) -> tuple[Array, float]:
     """Return centres, and about how many records there are; sd: of the noise of a number."""
     reach = _CENTRE_REACH * math.sqrt(len(centre) + CONSTANT**2)
-    records = max(float(total[0]) * reach / CONSTANT, LEAST_RECORDS)
+    records = max(float(total[0]) * reach / CONSTANT, _LEAST_RECORDS)
     if total[0] < 3 * sd:  # the noise hides them
         return centre, records
     moved = CONSTANT * total[1:] / total[0]
@@ -217,17 +218,20 @@ def _at_least(matrix: Array, least: float) -> Array:
     return np.asarray((basis * np.maximum(values, least)) @ basis.T)
 
 
-def log_odds(first: First, low: float, spread: float) -> Estimate:
-    """Return a start for log odds, from least squares of a 0/1 outcome y = low + spread x'b.
+def log_odds(first: First, share: float, unit: float, *, centred: bool) -> Estimate:
+    """Return a start for log odds, from least squares of a 0/1 outcome.
 
     The slopes are those of a linear discriminant: least squares over the residual variance.
+
+    share: of ones; unit: of the standardised outcome
+    centred: whether each site has a log odds of its own, beside the intercept
     """
-    b = spread * first.estimate.b
-    share = min(max(low + float(b @ first.S[0]), 0.02), 0.98)
-    scale = 1 / max((spread * first.residual) ** 2, 0.02)
-    slopes = scale * b[1:]
+    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    scale = unit / max((unit * first.residual) ** 2, _LEAST_SHARE)
+    slopes = scale * first.estimate.b[1:]
     length = math.sqrt(max(float(slopes @ first.S[1:, 1:] @ slopes), 0.0))
     slopes *= min(1.0, _LONGEST_START / length) if length else 1.0
-    intercept = math.log(share / (1 - share)) - float(slopes @ first.S[0, 1:])
-    noise = (scale * spread) ** 2 * first.estimate.noise
+    intercept = 0.0 if centred else math.log(share / (1 - share))
+    intercept -= float(slopes @ first.S[0, 1:])
+    noise = scale**2 * first.estimate.noise
     return Estimate(np.array([intercept, *slopes]), np.zeros_like(noise), noise)

@@ -39,13 +39,10 @@ estimates with all records and no noise).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     ANY_MESSAGE,
@@ -57,6 +54,7 @@ from secagg.contracts import (
     Family,
     Field,
     Kind,
+    LocalTraining,
     MethodFacts,
     PublicFacts,
     RecordCount,
@@ -70,58 +68,35 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.facts import IntegerNoise
 from secagg.contracts.noise import Placement, Placements
-from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError, PeerError
+from secagg.errors import JobError
 from secagg.models.common.coefficient_table import (
-    INTERCEPT,
+    WITHIN_NOTE,
     critical_value,
     plain_terms,
     tested_terms,
 )
 from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
-from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.logistic import BINOMIAL
-from secagg.models.glm.newton import newton_direction, units_matrix
-from secagg.models.one_step.estimate import (
-    Clips,
-    Estimate,
-    Scores,
-    binary_clip,
-    centres_map,
-    found_centres,
-    least_squares,
-    log_odds,
-    moments_map,
-    standardising,
-    step,
-    transform,
+from secagg.models.glm.newton import units_matrix
+from secagg.models.one_step.columns import (
+    BUDGETS,
+    CENTRES,
+    FIRST_SCORES,
+    MOMENTS,
+    SCORES,
+    Columns,
 )
+from secagg.models.one_step.coordinator import first_state, following, next_message
 from secagg.models.one_step.releases import (
-    centres,
     centres_sensitivity,
-    moments,
     moments_sensitivity,
-    scores,
     scores_sensitivity,
-    scores_weights,
-    square,
 )
-
-CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "moments", "first_scores", "scores"
-_BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
-    "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
-    "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
-}
-_GRID_BITS = 16
-_LEAST_OF_LEVEL = 0.3
-"""Least spread of an indicator: with that of a rare level, records with it would hardly count."""
-_LARGEST = 1e6  # of an entry of a message
-_BIAS = {"gaussian": {SCORES: 0.03}, "binomial": {FIRST_SCORES: 0.3, SCORES: 0.1}}
-"""d of `estimate.step`, for the estimate before these sums."""
-_FAMILIES = {each.name: each for each in (GAUSSIAN, BINOMIAL)}
+from secagg.models.one_step.site import answer, centred
 
 
 @dataclass(frozen=True)
@@ -135,6 +110,10 @@ class OneStep:
     """The predictors: at least one column. An intercept is added."""
     family: Literal["gaussian", "binomial"] = "gaussian"
     """Linear (`"gaussian"`) or logistic regression (`"binomial"`)."""
+    centre: Literal["pooled", "site"] = "pooled"
+    """Which means are subtracted: those of all records together (`"pooled"`), or at each site its
+    own (`"site"`). Each site then has an intercept of its own, so differences in level between
+    sites do not look like effects."""
     level: float = 0.95
     """Level of the intervals, between 0 and 1."""
 
@@ -155,10 +134,6 @@ class OneStep:
     )
 
     @property
-    def _family(self) -> Family:
-        return _FAMILIES[self.family]
-
-    @property
     def facts(self) -> MethodFacts:
         return MethodFacts(
             derivation=type(self).__module__,
@@ -171,6 +146,7 @@ class OneStep:
             network=False,
             regression=Regression(self._family, frozenset((self.outcome, *self.predictors))),
             edge_rule=None,
+            train=self._train if self.centre == "site" else None,
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
@@ -178,17 +154,18 @@ class OneStep:
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         critical_value(self.level)
-        if public.clip is not None:
+        columns = self._columns(public)
+        noised = public.clip is not None
+        if noised:
             _check_norm(public)
-        p = len(self._names(public))
-        rows, bits = float(public.max_rows), 2 * _grid_bits(public)
+        p, rows, bits = columns.p, float(public.max_rows), 2 * columns.grid_bits
 
         def field(name: str, size: int) -> Field:
             return Field(name, (size,), rows, bits, Kind.BOUNDED)
 
         triangle = p * (p + 1) // 2
         parts = (field("g", p), field("J", triangle), field("B", triangle))
-        of_scores = scores_sensitivity(p, binary=self._binary)
+        of_scores = scores_sensitivity(p, binary=columns.binary)
         declared = {
             CENTRES: ((field("centres", p + 1),), centres_sensitivity(), "means of the columns"),
             MOMENTS: (
@@ -198,51 +175,23 @@ class OneStep:
             FIRST_SCORES: (parts, of_scores, "derivatives at the first estimate"),
             SCORES: (parts, of_scores, "derivatives at the estimate so far"),
         }  # fmt: skip
-        noised = "noised: " * (public.clip is not None)
-        return tuple(
-            Stage(
-                name, declared[name][0], 1, f"{noised}{declared[name][2]}, of weighted records",
-                declared[name][1] if public.clip is not None else None, ends_early=False,
-                budget=budget,
-            )
-            for name, budget in _BUDGETS[self.family].items()
-        )  # fmt: skip
+        stages = []
+        for name, budget in BUDGETS[self.family].items():
+            spec, moved, what = declared[name]
+            sees = f"{'noised: ' * noised}{what}, of weighted records"
+            stage = Stage(name, spec, 1, sees, ends_early=False, budget=budget)
+            if noised and name == CENTRES and self.centre == "site":
+                stage = replace(stage, training=LocalTraining(1, p + 1, moved, bits))
+            elif noised:
+                stage = replace(stage, sensitivity=moved)
+            stages.append(stage)
+        return tuple(stages)
 
     def initial_state(self, public: PublicFacts) -> State:
-        chosen = [public.variables[i] for i in self._columns(public)]
-        spread = [
-            max(v.typical_spread, _LEAST_OF_LEVEL / v.half_range if v.indicator else 0.0)
-            for v in chosen[:-1]
-        ]
-        spread.append(chosen[-1].typical_spread)
-        sds = {name: _deviations(public, name) for name in _BUDGETS[self.family]}
-        outcome = chosen[-1]
-        return {
-            "stage": CENTRES,
-            "names": list(self._names(public)),
-            "centre": np.array([v.typical_centre for v in chosen]),
-            "spread": np.array(spread),
-            "sds": sds,
-            "zero": outcome.midpoint,
-            "half": outcome.half_range,
-        }
+        return first_state(self._columns(public), public, own_centres=self.centre == "site")
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        stage = state["stage"]
-        if stage == "":
-            return None
-        if stage == CENTRES:
-            return stage, {"T": centres_map(state["centre"], state["spread"])}
-        if stage == MOMENTS:
-            reach = Clips(state["record"], 0.0).moments
-            return stage, {"T": moments_map(state["centre"], state["spread"], reach)}
-        Z = standardising(state["centre"][:-1], state["spread"][:-1])
-        scale = 1.0 if self._binary else float(state["spread"][-1])
-        b = scale * (Z.T @ state["b"])
-        if not self._binary:
-            b[0] += state["centre"][-1]
-        T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
-        return stage, {"T": T, "b": b, "h": state["h"] * scale}
+        return next_message(state)
 
     def contribute(
         self,
@@ -254,149 +203,85 @@ class OneStep:
         random: RandomBytes,
     ) -> tuple[Update, State]:
         columns = self._columns(public)
-        p, bits = len(columns), _grid_bits(public)
-        values = rows.values[:, columns]
-        if stage in (CENTRES, MOMENTS):
-            T = _array(message, "T", (p + 1, p + 1))
-            if stage == CENTRES:
-                return {"centres": centres(values, T, 2 * bits)}, memory
-            return {"moments": moments(values, T, bits)}, memory
-        T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
-        h, y = message.get("h"), values[:, -1]
-        if self._binary:
-            h, y = None, BINOMIAL.outcomes(y, public.variables[columns[-1]])
-        elif not (isinstance(h, float) and 1 / _LARGEST < h < _LARGEST):
-            raise PeerError(self.name, "the coordinator's limit of residuals is out of range")
-        return {**scores(values[:, :-1], y, T, b, h, bits)}, memory
+        if stage == CENTRES and self.centre == "site":
+            return centred(columns, rows, None, 0.0)
+        return answer(columns, stage, rows, message, memory), memory
+
+    def _train(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Find the site's own means, with noise."""
+        variance = public.noise[stage].variance * 4.0 ** -public.noise[stage].fraction_bits
+        return centred(self._columns(public), rows, noise, variance)
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        stage, size = state["stage"], len(state["centre"])
-        sd = state["sds"][stage][sites]
-        following = [*_BUDGETS[self.family], ""]
-        state = {**state, "sites": sites, "stage": following[following.index(stage) + 1]}
-        roots = np.sqrt(scores_weights(binary=self._binary))
-        of_g = float(roots[0]) * state["sds"][state["stage"] or stage][sites]
-        if stage == CENTRES:
-            of_g = float(roots[0]) * state["sds"][SCORES][sites]
-            centre, records = found_centres(total["centres"], sd, state["centre"], state["spread"])
-            if self._binary:
-                centre[-1] = state["centre"][-1]
-            limits = Clips.of(size, records, of_g)
-            return {**state, "centre": centre, "records": records, "record": limits.record,
-                    "residual": limits.residual}  # fmt: skip
-        if stage == MOMENTS:
-            reach = Clips(state["record"], 0.0).moments
-            if not sd:
-                S = square(total["moments"], size + 1)
-                newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names them
-            first = least_squares(total["moments"], sd, size + 1, reach)
-            found, state["S"] = first.estimate, first.S
-            state["h"] = state["residual"] * first.residual
-            state["residual_variance"] = first.residual**2
-            if self._binary:
-                unit = state["half"] * float(state["spread"][-1])
-                zero = state["zero"] + state["half"] * float(state["centre"][-1])
-                found, state["h"] = log_odds(first, zero, unit), 1.0
-                state["variance"] = (unit * first.residual) ** 2
-                state["residual_variance"] = 1.0
-        else:
-            found_scores = Scores(
-                dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]),
-                transform(state["S"], state["record"]), state["h"], state["residual_variance"],
-            )  # fmt: skip
-            before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-            made, joint = step(found_scores, before, _BIAS[self.family][stage], state["S"])
-            found = made if state["stage"] else joint
-        if self._binary:
-            state["record"] = binary_clip(size, state["records"], of_g, state["variance"])
-        return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
+        return following(state, total, sites)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients with intervals, in the columns' own units."""
-        chosen = [public.variables[i] for i in self._columns(public)]
-        middle = np.array([v.midpoint + v.half_range * c
-                           for v, c in zip(chosen, state["centre"], strict=True)])  # fmt: skip
-        unit = np.array([v.half_range for v in chosen]) * state["spread"]
-        scale = 1.0 if self._binary else float(unit[-1])
+        columns = self._columns(public)
+        middle, unit = columns.unscaled(state["centre"]), columns.half_ranges * state["spread"]
+        scale = 1.0 if columns.binary else float(unit[-1])
         U = scale * units_matrix(middle[:-1], unit[:-1])
         estimate = U @ state["b"]
-        if not self._binary:
+        if not columns.binary:
             estimate[0] += middle[-1]
         covariance = U @ (state["sampling"] + state["noise"]) @ U.T
         errors = np.sqrt(np.diagonal(covariance))
         alone = np.sqrt(np.diagonal(U @ state["sampling"] @ U.T))
-        terms = tested_terms(self._names(public), estimate, errors, self.level)
+        first = 1 if self.centre == "site" else 0  # each site has an intercept of its own
+        terms = tested_terms(columns.names[first:], estimate[first:], errors[first:], self.level)
         widened = float(np.median((errors / alone)[1:]))
         summary = {
             "method": self.name,
             "family": self.family,
-            "outcome": chosen[-1].name,
+            "centre": self.centre,
+            "outcome": columns.variables[-1].name,
             "level": self.level,
             "n": max(1, round(counted.records)),
-            "rounds": len(_BUDGETS[self.family]),
+            "rounds": len(BUDGETS[self.family]),
             "widened": widened,
-            "terms": plain_terms(terms, self._family.effect),
+            "terms": plain_terms(terms, columns.family.effect),
             "notes": self._notes(state, public, widened),
         }
-        arrays = {"coefficients": estimate, "covariance": covariance,
-                  "noise_covariance": U @ state["noise"] @ U.T}  # fmt: skip
+        arrays = {
+            "coefficients": estimate[first:],
+            "covariance": covariance[first:, first:],
+            "noise_covariance": (U @ state["noise"] @ U.T)[first:, first:],
+        }
         return Result(summary, arrays)
 
     def _notes(self, state: State, public: PublicFacts, widened: float) -> list[str]:
-        notes = []
-        if public.clip is None:
-            notes.append(
-                "Without [privacy] this is a robust regression. Use moments or logistic: they "
-                "release less."
-            )
-        else:
-            notes.append(
-                "Intervals cover the noise of differential privacy as well as sampling; they are "
-                f"{widened:.1f} times as long as without the noise."
-            )
-        notes.append(
+        notes = [
+            "Without [privacy] this is a robust regression. Use moments or logistic: they release "
+            "less."
+            if public.clip is None
+            else "Intervals cover the noise of differential privacy as well as sampling; they are "
+            f"{widened:.1f} times as long as without the noise.",
             "Records far from the middle of the columns count less, and large residuals are "
-            "limited. Where effects are linear, this does not move the slopes."
-        )
+            "limited. Where effects are linear, this does not move the slopes.",
+        ]
         if effect := self._family.effect:
             notes.append(f"Estimates are log {effect} (the intercept) and log {effect} ratios.")
-        if state["sites"] > 1:
+        if self.centre == "site":
+            notes.append(WITHIN_NOTE)
+        elif state["sites"] > 1:
             notes.append(POOLED_ROUNDS_NOTE if public.clip is None else POOLED_NOISED_NOTE)
         return notes
 
     @property
-    def _binary(self) -> bool:
-        return self.family == "binomial"
+    def _family(self) -> Family:
+        return GAUSSIAN if self.family == "gaussian" else BINOMIAL
 
-    def _columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the predictors, and of the outcome at the end."""
-        if self._binary:
-            outcome = outcome_index(public, self.outcome)
-        else:
-            matches = choose(public, [self.outcome], "method.outcome")
-            if len(matches) != 1:
-                what = f"{self.outcome!r} has several indicators"
-                raise JobError("method.outcome", what, "Name one of them as `column=level`.")
-            outcome = int(matches[0])
-        of_x = choose(public, self.predictors, "method.predictors", other_than=self.outcome)
-        return np.array([*of_x, outcome], dtype=np.int64)
-
-    def _names(self, public: PublicFacts) -> tuple[str, ...]:
-        return (INTERCEPT, *(public.variables[i].name for i in self._columns(public)[:-1]))
-
-
-def _grid_bits(public: PublicFacts) -> int:
-    return _GRID_BITS if public.clip is None else public.clip.grid_bits
-
-
-def _deviations(public: PublicFacts, stage: str) -> list[float]:
-    """Return by number of sites the standard deviation of a number of weight 1 in a sum."""
-    noise = public.noise.get(stage)
-    if noise is None:
-        return [0.0] * (1 + len(public.sites))
-    least = noise.colluding + 1
-    counts = (max(n, least) for n in range(1 + len(public.sites)))
-    return [math.sqrt(noise.sum_variance(n, noise.site_variance(n))) for n in counts]
+    def _columns(self, public: PublicFacts) -> Columns:
+        return Columns.of(self.outcome, self.predictors, self.family, public)
 
 
 def _check_norm(public: PublicFacts) -> None:
@@ -405,12 +290,3 @@ def _check_norm(public: PublicFacts) -> None:
     if public.clip.squared_norm < sum(v.max_abs**2 for v in public.variables) * (1 - 1e-12):
         what = "has no use here: the method weighs records itself, by typical ranges"
         raise JobError("privacy.record_norm", what, "Remove it.")
-
-
-def _array(message: Body, name: str, shape: tuple[int, ...]) -> Array:
-    found = message.get(name)
-    if not (isinstance(found, np.ndarray) and found.dtype == np.float64 and found.shape == shape):
-        raise PeerError("one_step", f"the coordinator's {name} has the wrong shape")
-    if not np.all(np.abs(found) <= _LARGEST):  # true for NaN
-        raise PeerError("one_step", f"the coordinator's {name} is out of range")
-    return found

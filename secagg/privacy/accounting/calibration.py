@@ -33,6 +33,7 @@ case                                       result
 min_sites not above `colluding`            refused: the colluding sites might know all the noise
 coordinator sees each contribution         only placement `site` is allowed
 several rounds                             only placement `round` is allowed
+a site's own steps beside sums             the site adds all noise of these itself
 a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
 discreteness needs too much of delta       refused; the error names the largest epsilon (20 to 25)
@@ -207,7 +208,9 @@ class Calibrated:
                     math.sqrt(
                         m.noise.variance
                         / (unknown * m.noise.site_variance(m.noise.min_sites if i == 0 else sites))
-                    ),
+                    )
+                    if m.noise.placement is not Placement.SITE  # all of it is the site's own
+                    else 1.0,
                 )
                 for i, m in enumerate(self.mechanisms.values())
             ]
@@ -352,19 +355,20 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechani
     assert moved is not None
     bits = stage.spec[0].fraction_bits if training is None else training.fraction_bits
     add, replace = (terms.group() * t for t in (moved.add, moved.replace))
-    if terms.placement is Placement.SITE and rate == 1:
+    placement = terms.placement if training is None else Placement.SITE  # beside sums, or alone
+    if placement is Placement.SITE and rate == 1:
         replace = max(replace, math.sqrt(2) * add)  # the replacing record may be at another site
     sensitivity = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
     variance = math.ceil((Fraction(sensitivity) * 2**bits / Fraction(mu)) ** 2)
     weights = moved.weights
-    noise = Noise(terms.placement, variance, bits, terms.colluding, min_sites, weights)
+    noise = Noise(placement, variance, bits, terms.colluding, min_sites, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
     if noise.site_variance(min_sites) * max(weights, default=1) > MAX_VARIANCE:
         raise JobError("privacy.epsilon", "needs noise beyond 64 bits", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec) if training is None else training.numbers
     shares, affected = min_sites - terms.colluding, 1
-    if terms.placement is Placement.SITE:  # a unit and its replacement, each at all its sites
+    if placement is Placement.SITE:  # a unit and its replacement, each at all its sites
         shares, affected = 1, 2 * terms.sites
     each = distance(math.sqrt(variance), shares, sample_error(numbers))
     total = affected * numbers * steps_of(stage) * each

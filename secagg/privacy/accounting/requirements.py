@@ -69,7 +69,7 @@ def check_terms(
             "Set privacy.person_pinned, leave person out, or set method.sampling_rate to 1.",
         )
     alone = [stage for stage in method if stage.training is not None]
-    if alone and terms.placement is not Placement.SITE:
+    if alone and len(alone) == len(method) and terms.placement is not Placement.SITE:
         raise CapabilityError(
             "privacy.placement", "sites train alone and add all noise themselves", "Use 'site'."
         )  # fmt: skip

@@ -1,0 +1,98 @@
+"""The columns of a one-step regression, and its kinds of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Family, PublicFacts, Variable
+from secagg.core.arrays import Array
+from secagg.errors import JobError
+from secagg.models.common.coefficient_table import INTERCEPT
+from secagg.models.common.gaussian import GAUSSIAN
+from secagg.models.common.variables import choose, outcome_index
+from secagg.models.glm.logistic import BINOMIAL
+
+CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "moments", "first_scores", "scores"
+BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
+    "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
+    "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
+}
+"""The sums of each family in their order, with their shares of the budget."""
+
+_GRID_BITS = 16
+_LEAST_OF_LEVEL = 0.3
+"""Least spread of an indicator: with that of a rare level, records with it would hardly count."""
+_FAMILIES = {each.name: each for each in (GAUSSIAN, BINOMIAL)}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Predictors and outcome of a regression, from the settings and what is public.
+
+    positions: of the predictors' variables, and of the outcome's at the end
+    variables: the same; p: number of coefficients, with the intercept
+    grid_bits: records are put on a grid of 2^-grid_bits
+    """
+
+    positions: NDArray[np.int64]
+    variables: tuple[Variable, ...]
+    family: Family
+    grid_bits: int
+
+    @classmethod
+    def of(
+        cls, outcome: str, predictors: tuple[str, ...], family: str, public: PublicFacts
+    ) -> Columns:
+        """Raises `JobError` for columns that do not fit."""
+        law = _FAMILIES[family]
+        if not law.linear:
+            of_y = outcome_index(public, outcome)
+        else:
+            matches = choose(public, [outcome], "method.outcome")
+            if len(matches) != 1:
+                what = f"{outcome!r} has several indicators"
+                raise JobError("method.outcome", what, "Name one of them as `column=level`.")
+            of_y = int(matches[0])
+        of_x = choose(public, predictors, "method.predictors", other_than=outcome)
+        positions = np.array([*of_x, of_y], dtype=np.int64)
+        bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
+        return cls(positions, tuple(public.variables[i] for i in positions), law, bits)
+
+    @property
+    def p(self) -> int:
+        return len(self.positions)
+
+    @property
+    def binary(self) -> bool:
+        return not self.family.linear
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (INTERCEPT, *(v.name for v in self.variables[:-1]))
+
+    @property
+    def centre(self) -> Array:
+        """Return the guesses of the columns' means, scaled."""
+        return np.array([v.typical_centre for v in self.variables])
+
+    @property
+    def spread(self) -> Array:
+        """Return the guesses of the columns' standard deviations, scaled."""
+        spread = np.array([v.typical_spread for v in self.variables])
+        least = [_LEAST_OF_LEVEL / v.half_range * v.indicator for v in self.variables[:-1]]
+        return np.asarray(np.maximum(spread, [*least, 0.0]))
+
+    def unscaled(self, centre: Array) -> Array:
+        """Return scaled values in the columns' own units."""
+        return np.array(
+            [v.midpoint + v.half_range * c for v, c in zip(self.variables, centre, strict=True)]
+        )
+
+    @property
+    def half_ranges(self) -> Array:
+        return np.array([v.half_range for v in self.variables])

@@ -1,0 +1,130 @@
+"""The coordinator's rounds: what it asks, and what it makes of the noisy sums."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from secagg.contracts import Body, PublicFacts, State, Update
+from secagg.contracts.noise import Placement
+from secagg.models.glm.newton import newton_direction
+from secagg.models.one_step.columns import BUDGETS, CENTRES, MOMENTS, SCORES, Columns
+from secagg.models.one_step.estimate import (
+    Clips,
+    Estimate,
+    Scores,
+    binary_clip,
+    found_centres,
+    least_squares,
+    log_odds,
+    moments_map,
+    standardising,
+    step,
+    transform,
+)
+from secagg.models.one_step.releases import scores_weights, square
+
+_BIAS = {"gaussian": [0.03], "binomial": [0.3, 0.1]}
+"""d of `estimate.step`, by number of sums of scores: relative to the estimate before it."""
+
+
+def first_state(columns: Columns, public: PublicFacts, *, own_centres: bool) -> State:
+    outcome = columns.variables[-1]
+    return {
+        "stage": CENTRES,
+        "family": columns.family.name,
+        "names": list(columns.names),
+        "own_centres": own_centres,
+        "centre": columns.centre,
+        "spread": columns.spread,
+        "sds": {name: _deviations(public, name) for name in BUDGETS[columns.family.name]},
+        "zero": outcome.midpoint,
+        "half": outcome.half_range,
+    }
+
+
+def next_message(state: State) -> tuple[str, Body] | None:
+    stage = state["stage"]
+    if stage in ("", CENTRES):
+        return (stage, {}) if stage else None
+    if stage == MOMENTS:
+        reach = Clips(state["record"], 0.0).moments
+        return stage, {"T": moments_map(state["centre"], state["spread"], reach)}
+    Z = standardising(state["centre"][:-1], state["spread"][:-1])
+    T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
+    if state["family"] == "binomial":
+        slopes, S = state["b"][1:], state["S"]
+        scatter = S[1:, 1:] - np.outer(S[0, 1:], S[0, 1:])
+        stretch = math.sqrt(1 + math.pi / 8 * max(float(slopes @ scatter @ slopes), 0.0))
+        return stage, {"T": T, "b": Z.T @ state["b"], "stretch": min(stretch, 10.0)}
+    scale = float(state["spread"][-1])
+    b = scale * (Z.T @ state["b"])
+    b[0] += state["centre"][-1]
+    return stage, {"T": T, "b": b, "h": state["h"] * scale}
+
+
+def following(state: State, total: Update, sites: int) -> State:
+    """Return the state after a sum."""
+    stage, family = state["stage"], state["family"]
+    order = [*BUDGETS[family], ""]
+    sd = state["sds"][stage][sites]
+    state = {**state, "sites": sites, "stage": order[order.index(stage) + 1]}
+    size, binary = len(state["centre"]), family == "binomial"
+    roots = np.sqrt(scores_weights(binary=binary))
+    if stage == CENTRES:
+        return _after_centres(state, total, sd, float(roots[0]) * state["sds"][SCORES][sites])
+    if stage == MOMENTS:
+        found, more = _after_moments(state, total, sd)
+        state |= more
+    else:
+        sums = Scores(
+            dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]),
+            transform(state["S"], state["record"]), state["h"], state["residual_variance"],
+        )  # fmt: skip
+        before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
+        bias = _BIAS[family][order.index(stage) - 2]
+        made, joint = step(sums, before, bias, state["S"])
+        found = made if state["stage"] else joint
+    if binary and state["stage"]:
+        of_g = float(roots[0]) * state["sds"][state["stage"]][sites]
+        state["record"] = binary_clip(size, state["records"], of_g, state["variance"])
+    return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
+
+
+def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State:
+    guess, spread = state["centre"], state["spread"]
+    centre, records = found_centres(total["centres"], sd, guess, spread)
+    limits = Clips.of(len(centre), records, of_g)
+    more = {"records": records, "record": limits.record, "residual": limits.residual}
+    share = state["zero"] + state["half"] * float(centre[-1])
+    if state["own_centres"]:
+        centre = np.zeros(len(centre))
+    elif state["family"] == "binomial":
+        centre[-1] = guess[-1]
+    return {**state, **more, "centre": centre, "share": share}
+
+
+def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
+    size = len(state["centre"]) + 1
+    if not sd:
+        S = square(total["moments"], size)
+        newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
+    first = least_squares(total["moments"], sd, size, Clips(state["record"], 0.0).moments)
+    found, more = first.estimate, {"h": state["residual"] * first.residual, "S": first.S}
+    more["residual_variance"] = first.residual**2
+    if state["family"] == "binomial":
+        unit = state["half"] * float(state["spread"][-1])
+        found = log_odds(first, state["share"], unit, centred=state["own_centres"])
+        more |= {"h": 1.0, "residual_variance": 1.0, "variance": (unit * first.residual) ** 2}
+    return found, more
+
+
+def _deviations(public: PublicFacts, stage: str) -> list[float]:
+    """Return by number of sites the standard deviation of a number of weight 1 in a sum."""
+    noise = public.noise.get(stage)
+    if noise is None:
+        return [0.0] * (1 + len(public.sites))
+    least = 1 if noise.placement is Placement.SITE else noise.colluding + 1
+    counts = (max(n, least) for n in range(1 + len(public.sites)))
+    return [math.sqrt(noise.sum_variance(n, noise.site_variance(n))) for n in counts]

@@ -1,0 +1,91 @@
+"""A site's answers.
+
+With `centre = "site"` a site adds noise of its own to its first sum, and keeps what it finds: the
+means of its columns, relative to which it takes all its records from then on, and with a 0/1
+outcome its share of ones. The noise is as large as if the sum were sent. So everything that a site
+answers later is as private as if these means were known to everyone: they are a function of a
+noisy sum, and the bounds of `secagg.models.one_step.releases` hold for records relative to any
+means. What leaves the site from its first sum is that noisy sum.
+
+The share of ones s gives the site an offset of its own: log odds s / (1 - s), stretched by the root
+of 1 + pi v / 8, as log odds of a mean are nearer to 0 than those at the mean (v: variance of the
+linear predictor; Zeger, Liang and Albert 1988).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from secagg.contracts import Body, SiteRecords, State, Update
+from secagg.contracts.facts import IntegerNoise
+from secagg.core.arrays import Array
+from secagg.errors import PeerError
+from secagg.models.one_step.columns import CENTRES, MOMENTS, Columns
+from secagg.models.one_step.estimate import centres_map, found_centres
+from secagg.models.one_step.releases import centres, moments, scores
+
+_LARGEST = 1e6  # of an entry of a message
+_LEAST_SHARE = 0.02
+_LARGEST_STRETCH = 10.0
+
+
+def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memory: State) -> Update:
+    """Return a site's contribution. Raises `PeerError` for a message that is not valid."""
+    values, p, bits = rows.values[:, columns.positions], columns.p, columns.grid_bits
+    if stage == CENTRES:
+        return {"centres": _centres(columns, values)}
+    own = memory.get("centre")
+    moved = values if own is None else values - own
+    if stage == MOMENTS:
+        return {"moments": moments(moved, _array(message, "T", (p + 1, p + 1)), bits)}
+    T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
+    if not columns.binary:
+        h = _number(message, "h", 1 / _LARGEST, _LARGEST)
+        return {**scores(moved[:, :-1], moved[:, -1], T, b, h, bits)}
+    stretch = _number(message, "stretch", 1.0, _LARGEST_STRETCH)
+    b = np.array([b[0] + stretch * memory.get("log_odds", 0.0), *b[1:]])
+    y = columns.family.outcomes(values[:, -1], columns.variables[-1])
+    return {**scores(moved[:, :-1], y, T, b, None, bits)}
+
+
+def centred(
+    columns: Columns, rows: SiteRecords, noise: IntegerNoise | None, variance: float
+) -> tuple[Update, State]:
+    """Return a site's first sum, and its own means, with `centre = "site"`.
+
+    noise: of the site; None without noise; variance: of a number of it
+    """
+    total = _centres(columns, rows.values[:, columns.positions])
+    if noise is not None:
+        total = total + noise(len(total)) * 4.0**-columns.grid_bits
+    found, _ = found_centres(total, math.sqrt(variance), columns.centre, columns.spread)
+    memory: State = {"centre": found}
+    if columns.binary:
+        share = float(columns.unscaled(found)[-1])
+        share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+        memory["log_odds"] = math.log(share / (1 - share))
+    return {"centres": total}, memory
+
+
+def _centres(columns: Columns, values: Array) -> Array:
+    T = centres_map(columns.centre, columns.spread)
+    return centres(values, T, 2 * columns.grid_bits)
+
+
+def _array(message: Mapping[str, object], name: str, shape: tuple[int, ...]) -> Array:
+    found = message.get(name)
+    if not (isinstance(found, np.ndarray) and found.dtype == np.float64 and found.shape == shape):
+        raise PeerError("one_step", f"the coordinator's {name} has the wrong shape")
+    if not np.all(np.abs(found) <= _LARGEST):  # true for NaN
+        raise PeerError("one_step", f"the coordinator's {name} is out of range")
+    return found
+
+
+def _number(message: Mapping[str, object], name: str, low: float, high: float) -> float:
+    found = message.get(name)
+    if not (isinstance(found, float) and low <= found <= high):
+        raise PeerError("one_step", f"the coordinator's {name} is out of range")
+    return found
