@@ -18,12 +18,11 @@ from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.logistic import BINOMIAL
 
 CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "moments", "first_scores", "scores"
-BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
+_BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
     "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
     "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
 }
-"""The sums of each family in their order, with their shares of the budget."""
-
+_OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
 _LEAST_OF_LEVEL = 0.3
 """Least spread of an indicator: with that of a rare level, records with it would hardly count."""
@@ -37,16 +36,24 @@ class Columns:
     positions: of the predictors' variables, and of the outcome's at the end
     variables: the same; p: number of coefficients, with the intercept
     grid_bits: records are put on a grid of 2^-grid_bits
+    own_centres: whether each site has means of its own
     """
 
     positions: NDArray[np.int64]
     variables: tuple[Variable, ...]
     family: Family
     grid_bits: int
+    own_centres: bool
 
     @classmethod
     def of(
-        cls, outcome: str, predictors: tuple[str, ...], family: str, public: PublicFacts
+        cls,
+        outcome: str,
+        predictors: tuple[str, ...],
+        family: str,
+        public: PublicFacts,
+        *,
+        own_centres: bool,
     ) -> Columns:
         """Raises `JobError` for columns that do not fit."""
         law = _FAMILIES[family]
@@ -61,7 +68,7 @@ class Columns:
         of_x = choose(public, predictors, "method.predictors", other_than=outcome)
         positions = np.array([*of_x, of_y], dtype=np.int64)
         bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
-        return cls(positions, tuple(public.variables[i] for i in positions), law, bits)
+        return cls(positions, tuple(public.variables[i] for i in positions), law, bits, own_centres)
 
     @property
     def p(self) -> int:
@@ -70,6 +77,17 @@ class Columns:
     @property
     def binary(self) -> bool:
         return not self.family.linear
+
+    @property
+    def budgets(self) -> dict[str, float]:
+        """Return the kinds of sums in their order, with their shares of the budget."""
+        found = dict(_BUDGETS[self.family.name])
+        if self.own_centres:
+            rest = (1 - _OF_OWN_CENTRES) / (1 - found[CENTRES])
+            found = {name: rest * share for name, share in found.items()} | {
+                CENTRES: _OF_OWN_CENTRES
+            }
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ import numpy as np
 from secagg.contracts import Body, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.models.glm.newton import newton_direction
-from secagg.models.one_step.columns import BUDGETS, CENTRES, MOMENTS, SCORES, Columns
+from secagg.models.one_step.columns import CENTRES, MOMENTS, SCORES, Columns
 from secagg.models.one_step.estimate import (
+    Centres,
     Clips,
     Estimate,
     Scores,
     binary_clip,
-    found_centres,
     least_squares,
     log_odds,
     moments_map,
@@ -25,20 +25,21 @@ from secagg.models.one_step.estimate import (
 )
 from secagg.models.one_step.releases import scores_weights, square
 
-_BIAS = {"gaussian": [0.03], "binomial": [0.3, 0.1]}
-"""d of `estimate.step`, by number of sums of scores: relative to the estimate before it."""
+_BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
+"""d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
 
 
-def first_state(columns: Columns, public: PublicFacts, *, own_centres: bool) -> State:
+def first_state(columns: Columns, public: PublicFacts) -> State:
     outcome = columns.variables[-1]
     return {
         "stage": CENTRES,
         "family": columns.family.name,
+        "order": [*columns.budgets, ""],
         "names": list(columns.names),
-        "own_centres": own_centres,
+        "own_centres": columns.own_centres,
         "centre": columns.centre,
         "spread": columns.spread,
-        "sds": {name: _deviations(public, name) for name in BUDGETS[columns.family.name]},
+        "sds": {name: _deviations(public, name) for name in columns.budgets},
         "zero": outcome.midpoint,
         "half": outcome.half_range,
     }
@@ -67,7 +68,7 @@ def next_message(state: State) -> tuple[str, Body] | None:
 def following(state: State, total: Update, sites: int) -> State:
     """Return the state after a sum."""
     stage, family = state["stage"], state["family"]
-    order = [*BUDGETS[family], ""]
+    order = state["order"]
     sd = state["sds"][stage][sites]
     state = {**state, "sites": sites, "stage": order[order.index(stage) + 1]}
     size, binary = len(state["centre"]), family == "binomial"
@@ -83,8 +84,8 @@ def following(state: State, total: Update, sites: int) -> State:
             transform(state["S"], state["record"]), state["h"], state["residual_variance"],
         )  # fmt: skip
         before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-        bias = _BIAS[family][order.index(stage) - 2]
-        made, joint = step(sums, before, bias, state["S"])
+        made, joint = step(sums, before, state["bias"], state["S"])
+        state["bias"] = _BIAS_OF_STEP
         found = made if state["stage"] else joint
     if binary and state["stage"]:
         of_g = float(roots[0]) * state["sds"][state["stage"]][sites]
@@ -94,7 +95,8 @@ def following(state: State, total: Update, sites: int) -> State:
 
 def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State:
     guess, spread = state["centre"], state["spread"]
-    centre, records = found_centres(total["centres"], sd, guess, spread)
+    first = Centres(guess, spread, state["own_centres"])
+    centre, records = first.found(total["centres"], sd)
     limits = Clips.of(len(centre), records, of_g)
     more = {"records": records, "record": limits.record, "residual": limits.residual}
     share = state["zero"] + state["half"] * float(centre[-1])
@@ -112,11 +114,12 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
     first = least_squares(total["moments"], sd, size, Clips(state["record"], 0.0).moments)
     found, more = first.estimate, {"h": state["residual"] * first.residual, "S": first.S}
-    more["residual_variance"] = first.residual**2
+    more |= {"residual_variance": first.residual**2, "bias": first.bias}
     if state["family"] == "binomial":
         unit = state["half"] * float(state["spread"][-1])
         found = log_odds(first, state["share"], unit, centred=state["own_centres"])
-        more |= {"h": 1.0, "residual_variance": 1.0, "variance": (unit * first.residual) ** 2}
+        more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
+        more["variance"] = (unit * first.residual) ** 2
     return found, more
 
 

@@ -45,12 +45,18 @@ from secagg.core.arrays import Array
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.releases import square
 
-CONSTANT = 0.5
-"""The constant in the place of 1 in the first two sums."""
+_CONSTANT = 0.5
+"""c, in the place of 1 in the first two sums."""
+_CONSTANT_OF_SITE = 1.5
+"""That in a site's own first sum. The error of a mean m is that of its sum, and m / c times that of
+the constant's: sites may lie far from the guesses."""
 
 _CENTRE_REACH = 1.2
-_FARTHEST_CENTRE = 3.0
+_FARTHEST = 3.0
 _NOISE = 1.0
+_LONGEST_REACH = 2.0
+_LEAST_BIAS, _BIAS = 0.03, 0.3
+"""In simulations least squares from moments whose records reach 1 was off by a quarter."""
 _LEAST_PRODUCT, _LARGEST_PRODUCT = 2.0, 18.0
 _LEAST_EIGENVALUE = 0.08
 _LONGEST_STEP, _LONGEST_START = 2.0, 3.0  # of the linear predictor, root mean square
@@ -65,20 +71,36 @@ def standardising(centre: Array, spread: Array, constant: float = 1.0) -> Array:
     return T
 
 
-def centres_map(centre: Array, spread: Array) -> Array:
-    """Return T of the sum of centres."""
-    reach = _CENTRE_REACH * math.sqrt(len(centre) + CONSTANT**2)
-    return standardising(centre, spread, CONSTANT) / reach
+@dataclass(frozen=True)
+class Centres:
+    """The first sum: for guesses of means and standard deviations.
 
+    of_site: whether a site keeps what it finds
+    """
 
-def found_centres(total: Array, sd: float, centre: Array, spread: Array) -> tuple[Array, float]:
-    """Return centres, and about how many records there are; sd: of the noise of a number."""
-    reach = _CENTRE_REACH * math.sqrt(len(centre) + CONSTANT**2)
-    records = max(float(total[0]) * reach / CONSTANT, _LEAST_RECORDS)
-    if total[0] < 3 * sd:  # the noise hides them
-        return centre, records
-    moved = CONSTANT * total[1:] / total[0]
-    return centre + spread * np.clip(moved, -_FARTHEST_CENTRE, _FARTHEST_CENTRE), records
+    centre: Array
+    spread: Array
+    of_site: bool
+
+    @property
+    def _constant(self) -> float:
+        return _CONSTANT_OF_SITE if self.of_site else _CONSTANT
+
+    @property
+    def _reach(self) -> float:
+        return _CENTRE_REACH * math.sqrt(len(self.centre) + self._constant**2)
+
+    @property
+    def matrix(self) -> Array:
+        return standardising(self.centre, self.spread, self._constant) / self._reach
+
+    def found(self, total: Array, sd: float) -> tuple[Array, float]:
+        """Return means, and about how many records there are; sd: of the noise of a number."""
+        records = max(float(total[0]) * self._reach / self._constant, _LEAST_RECORDS)
+        if total[0] < 3 * sd:  # the noise hides them
+            return self.centre.copy(), records
+        moved = self._constant * total[1:] / total[0]
+        return self.centre + self.spread * np.clip(moved, -_FARTHEST, _FARTHEST), records
 
 
 @dataclass(frozen=True)
@@ -91,7 +113,7 @@ class Clips:
     @property
     def moments(self) -> float:
         """How far a record may reach in the sum of moments, relative to the guesses."""
-        return min(max(0.8 * self.record, 1.0), 2.0)
+        return min(max(0.8 * self.record, 1.0), _LONGEST_REACH)
 
     @classmethod
     def of(cls, size: int, records: float, sd_g: float) -> Clips:
@@ -129,23 +151,27 @@ class First:
     """Least squares from the noisy moments.
 
     estimate: without a sampling part; S: E x x'; residual: standard deviation
+    bias: d: records are shortened by all their columns, the outcome included
     """
 
     estimate: Estimate
     S: Array
     residual: float
+    bias: float
 
 
 def moments_map(centre: Array, spread: Array, reach: float) -> Array:
     """Return T of the sum of moments; reach: `Clips.moments`."""
-    return standardising(centre, spread, CONSTANT) / (reach * math.sqrt(len(centre) + CONSTANT**2))
+    return standardising(centre, spread, _CONSTANT) / (
+        reach * math.sqrt(len(centre) + _CONSTANT**2)
+    )
 
 
 def least_squares(total: Array, sd: float, size: int, reach: float) -> First:
     """total: the sum; sd: of its noise off the diagonal; size: of its matrix, with the outcome."""
-    unit = 1 / (reach * math.sqrt(size - 1 + CONSTANT**2))
+    unit = 1 / (reach * math.sqrt(size - 1 + _CONSTANT**2))
     M = _at_least(square(total, size), 2 * sd * math.sqrt(size))
-    scale = np.array([1 / CONSTANT, *np.ones(size - 1)]) / unit
+    scale = np.array([1 / _CONSTANT, *np.ones(size - 1)]) / unit
     moments = M * np.outer(scale, scale)
     records = moments[0, 0]
     A, c, yy = moments[:-1, :-1] / records, moments[:-1, -1] / records, moments[-1, -1] / records
@@ -156,7 +182,9 @@ def least_squares(total: Array, sd: float, size: int, reach: float) -> First:
     inverse = np.linalg.inv(M[:-1, :-1])
     back = np.diag(scale[:-1] * unit)
     N = back @ inverse @ noise @ inverse @ back
-    return First(Estimate(b, np.zeros_like(N), N), A, residual)
+    size_of_slopes = math.sqrt(float(np.mean(b[1:] ** 2)))
+    bias = _LEAST_BIAS + _BIAS * (_LONGEST_REACH - reach) * size_of_slopes
+    return First(Estimate(b, np.zeros_like(N), N), A, residual, bias)
 
 
 def transform(S: Array, record: float) -> Array:

@@ -83,7 +83,6 @@ from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROU
 from secagg.models.glm.logistic import BINOMIAL
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
-    BUDGETS,
     CENTRES,
     FIRST_SCORES,
     MOMENTS,
@@ -176,7 +175,7 @@ class OneStep:
             SCORES: (parts, of_scores, "derivatives at the estimate so far"),
         }  # fmt: skip
         stages = []
-        for name, budget in BUDGETS[self.family].items():
+        for name, budget in columns.budgets.items():
             spec, moved, what = declared[name]
             sees = f"{'noised: ' * noised}{what}, of weighted records"
             stage = Stage(name, spec, 1, sees, ends_early=False, budget=budget)
@@ -188,7 +187,7 @@ class OneStep:
         return tuple(stages)
 
     def initial_state(self, public: PublicFacts) -> State:
-        return first_state(self._columns(public), public, own_centres=self.centre == "site")
+        return first_state(self._columns(public), public)
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
         return next_message(state)
@@ -246,7 +245,7 @@ class OneStep:
             "outcome": columns.variables[-1].name,
             "level": self.level,
             "n": max(1, round(counted.records)),
-            "rounds": len(BUDGETS[self.family]),
+            "rounds": len(columns.budgets),
             "widened": widened,
             "terms": plain_terms(terms, columns.family.effect),
             "notes": self._notes(state, public, widened),
@@ -281,7 +280,8 @@ class OneStep:
         return GAUSSIAN if self.family == "gaussian" else BINOMIAL
 
     def _columns(self, public: PublicFacts) -> Columns:
-        return Columns.of(self.outcome, self.predictors, self.family, public)
+        own = self.centre == "site"
+        return Columns.of(self.outcome, self.predictors, self.family, public, own_centres=own)
 
 
 def _check_norm(public: PublicFacts) -> None:

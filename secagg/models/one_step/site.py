@@ -24,7 +24,7 @@ from secagg.contracts.facts import IntegerNoise
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
 from secagg.models.one_step.columns import CENTRES, MOMENTS, Columns
-from secagg.models.one_step.estimate import centres_map, found_centres
+from secagg.models.one_step.estimate import Centres
 from secagg.models.one_step.releases import centres, moments, scores
 
 _LARGEST = 1e6  # of an entry of a message
@@ -61,7 +61,8 @@ def centred(
     total = _centres(columns, rows.values[:, columns.positions])
     if noise is not None:
         total = total + noise(len(total)) * 4.0**-columns.grid_bits
-    found, _ = found_centres(total, math.sqrt(variance), columns.centre, columns.spread)
+    first = Centres(columns.centre, columns.spread, columns.own_centres)
+    found, _ = first.found(total, math.sqrt(variance))
     memory: State = {"centre": found}
     if columns.binary:
         share = float(columns.unscaled(found)[-1])
@@ -71,7 +72,7 @@ def centred(
 
 
 def _centres(columns: Columns, values: Array) -> Array:
-    T = centres_map(columns.centre, columns.spread)
+    T = Centres(columns.centre, columns.spread, columns.own_centres).matrix
     return centres(values, T, 2 * columns.grid_bits)
 
 
