@@ -238,6 +238,8 @@ class MethodFacts:
     edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
         why the rule is not known. Otherwise None
     public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
+    simulated: whether `secagg plan` predicts the error of the regression under noise by running the
+        method on simulated records; it must then be quick, and have standard errors
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
     """
@@ -256,6 +258,7 @@ class MethodFacts:
     contribute_batched: ContributeBatched | None = None
     title_under_noise: str = ""
     public_records: bool = False
+    simulated: bool = False
 
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""

@@ -145,6 +145,7 @@ class OneStep:
             network=False,
             regression=Regression(self._family, frozenset((self.outcome, *self.predictors))),
             edge_rule=None,
+            simulated=True,
             train=self._train if self.centre == "site" else None,
         )
 

@@ -46,6 +46,7 @@ rounded to multiples of 2^-g.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 from scipy.special import expit
@@ -61,6 +62,7 @@ _OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.18, 0.72, 0.10
 """The shares of the cost of a scores release: of J, g and B."""
 
 
+@cache
 def scores_weights(*, binary: bool) -> tuple[int, int, int]:
     """Return w_g, w_J and w_B.
 
