@@ -31,6 +31,7 @@ from secagg.contracts import (
     PublicFacts,
     RecordCount,
     Regression,
+    Result,
     SiteRecords,
     State,
     Update,
@@ -47,6 +48,7 @@ from secagg.privacy.expected_error import (
     two_digits,
 )
 from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
 
 _RUNS = 6
 _MOST_RECORDS = 50_000
@@ -109,7 +111,9 @@ def _error(
     squares, sizes, lengths = [], [], []
     for _ in range(_RUNS):
         sites = _records(planned, regression, chosen, spread, rng)
-        with_noise, without = (_run(planned, p, sites, rng) for p in (noised, exact))
+        with_noise, without = (
+            _slopes(public, run_on(planned, p, sites, rng)) for p in (noised, exact)
+        )
         squares.append((with_noise[0] - without[0]) ** 2)
         sizes.append(without[0] ** 2)
         lengths.append(np.median(with_noise[1] / without[1]))
@@ -167,10 +171,13 @@ def _column(public: PublicFacts, j: int, latent: Array, spread: float) -> Array:
     return np.asarray((ones - variable.midpoint) / variable.half_range)
 
 
-def _run(
+def run_on(
     planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Return slopes and their standard errors, in typical standard deviations of the columns."""
+) -> Result:
+    """Run the method on these sites' records with normal noise in place of the discrete.
+
+    public: the plan's, or with another noise. Sites of which only one is given count as all.
+    """
     method, count = planned.method, len(public.sites)
     stages = {stage.name: stage for stage in method.stages(public)}
     memories: list[State] = [{} for _ in sites]
@@ -187,10 +194,18 @@ def _run(
         if noise is not None and not alone:
             total = _noised(total, noise, count, rng)
         state = method.aggregate(state, total, count)
-    records = sum(len(rows.values) for rows in sites)
-    summary = method.result(state, public, RecordCount(float(records), 0.0)).summary
+    records = {"records": np.array([float(sum(len(rows.values) for rows in sites))])}
+    counting, variance = public.noise.get(COHORT), 0.0
+    if counting is not None:
+        records = _noised(records, counting, count, rng)
+        variance = counting.sum_variance(count, counting.site_variance(count))
+    return method.result(state, public, RecordCount(float(records["records"][0]), variance))
+
+
+def _slopes(public: PublicFacts, result: Result) -> tuple[Array, Array]:
+    """Return slopes and their standard errors, in typical standard deviations of the columns."""
     units = {v.name: v.half_range * v.typical_spread for v in public.variables}
-    terms = [term for term in summary["terms"] if term["term"] in units]
+    terms = [term for term in result.summary["terms"] if term["term"] in units]
     scale = np.array([units[term["term"]] for term in terms])
     return (
         scale * np.array([term["estimate"] for term in terms]),
