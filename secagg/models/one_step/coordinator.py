@@ -19,12 +19,15 @@ from secagg.models.one_step.estimate import (
     least_squares,
     log_odds,
     moments_map,
+    shrunk,
     standardising,
     step,
     transform,
 )
 from secagg.models.one_step.releases import scores_weights, square
 
+_PRIOR = {"gaussian": 0.5, "binomial": 0.7}
+"""Standard deviation of the slopes of standardised columns a priori, for the first estimate."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
 
@@ -120,6 +123,9 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
         found = log_odds(first, state["share"], unit, centred=state["own_centres"])
         more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
         more["variance"] = (unit * first.residual) ** 2
+    prior = _PRIOR[state["family"]]
+    if sd:
+        found, more["bias"] = shrunk(found, prior, float(more["bias"])), 0.0
     return found, more
 
 
