@@ -70,7 +70,7 @@ class Logistic(NewtonRegression):
     placements: ClassVar[Placements] = Placements(
         (),
         "Newton steps build on exact sums.",
-        'Use method gradient with family = "binomial" and placement "round": it fits the same '
+        'Use method one_step with family = "binomial" and placement "round": it fits the same '
         "regression with noise.",
     )
 
