@@ -26,6 +26,7 @@ from secagg.models.one_step.estimate import (
 )
 from secagg.models.one_step.releases import scores_weights, square
 
+_LARGEST_VARIANCE = 50.0
 _PRIOR = {"gaussian": 0.5, "binomial": 0.7}
 """Standard deviation of the slopes of standardised columns a priori, for the first estimate."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
@@ -60,8 +61,9 @@ def next_message(state: State) -> tuple[str, Body] | None:
     if state["family"] == "binomial":
         slopes, S = state["b"][1:], state["S"]
         scatter = S[1:, 1:] - np.outer(S[0, 1:], S[0, 1:])
-        stretch = math.sqrt(1 + math.pi / 8 * max(float(slopes @ scatter @ slopes), 0.0))
-        return stage, {"T": T, "b": Z.T @ state["b"], "stretch": min(stretch, 10.0)}
+        along = np.asarray(state["spread"][:-1] * (scatter @ slopes))
+        variance = min(max(float(slopes @ scatter @ slopes), 0.0), _LARGEST_VARIANCE)
+        return stage, {"T": T, "b": Z.T @ state["b"], "along": along, "variance": variance}
     scale = float(state["spread"][-1])
     b = scale * (Z.T @ state["b"])
     b[0] += state["centre"][-1]

@@ -9,7 +9,13 @@ means. What leaves the site from its first sum is that noisy sum.
 
 The share of ones s gives the site an offset of its own: log odds s / (1 - s), stretched by the root
 of 1 + pi v / 8, as log odds of a mean are nearer to 0 than those at the mean (v: variance of the
-linear predictor; Zeger, Liang and Albert 1988).
+linear predictor eta; Zeger, Liang and Albert 1988). An error of this offset would move the slopes,
+as the weights p (1 - p) are not centred. So columns are taken relative to their weighted means.
+For normal columns with covariance S, by Stein's lemma, these are S b times
+
+    E p (1 - p) (1 - 2 p) / E p (1 - p),   eta ~ N(offset, v),                                (1)
+
+after which the scores of slopes are orthogonal to the offset. S and b come from earlier sums.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.special import expit
 
 from secagg.contracts import Body, SiteRecords, State, Update
 from secagg.contracts.facts import IntegerNoise
@@ -29,7 +36,8 @@ from secagg.models.one_step.releases import centres, moments, scores
 
 _LARGEST = 1e6  # of an entry of a message
 _LEAST_SHARE = 0.02
-_LARGEST_STRETCH = 10.0
+_LARGEST_VARIANCE = 1e3
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 
 def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memory: State) -> Update:
@@ -45,10 +53,13 @@ def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memor
     if not columns.binary:
         h = _number(message, "h", 1 / _LARGEST, _LARGEST)
         return {**scores(moved[:, :-1], moved[:, -1], T, b, h, bits)}
-    stretch = _number(message, "stretch", 1.0, _LARGEST_STRETCH)
-    b = np.array([b[0] + stretch * memory.get("log_odds", 0.0), *b[1:]])
-    y = columns.family.outcomes(values[:, -1], columns.variables[-1])
-    return {**scores(moved[:, :-1], y, T, b, None, bits)}
+    x, y = moved[:, :-1], columns.family.outcomes(values[:, -1], columns.variables[-1])
+    if own is not None:
+        variance = _number(message, "variance", 0.0, _LARGEST_VARIANCE)
+        offset = b[0] + math.sqrt(1 + math.pi / 8 * variance) * memory["log_odds"]
+        centre = _weighted_mean(offset, variance) * _array(message, "along", (p - 1,))
+        x, b = x - centre, np.array([offset + centre @ b[1:], *b[1:]])
+    return {**scores(x, y, T, b, None, bits)}
 
 
 def centred(
@@ -69,6 +80,13 @@ def centred(
         share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
         memory["log_odds"] = math.log(share / (1 - share))
     return {"centres": total}, memory
+
+
+def _weighted_mean(offset: float, variance: float) -> float:
+    """Return (1)."""
+    p = expit(offset + math.sqrt(variance) * _NODES)
+    weights = _WEIGHTS * p * (1 - p)
+    return float((weights * (1 - 2 * p)).sum() / max(weights.sum(), 1e-300))
 
 
 def _centres(columns: Columns, values: Array) -> Array:

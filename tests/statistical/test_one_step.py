@@ -1,0 +1,60 @@
+"""Coverage of one-step regressions under noise, in simulations of the method's own functions."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.methods.one_step import planned_regression, rows_of, shifted
+
+from secagg.evidence.feasibility.simulated import run_on
+
+_RUNS = 150
+_LEAST = 0.95 - 4 * np.sqrt(0.95 * 0.05 / (2 * _RUNS))  # four standard errors, for ten cases
+TRUTH = {"gaussian": {"a": 0.3, "b": -0.2}, "binomial": {"a": 0.6, "b": -0.4}}
+
+
+def covers(result: Any, truth: dict[str, float]) -> list[bool]:
+    terms = {term["term"]: term for term in result.summary["terms"]}
+    return [terms[x]["ci_low"] <= value <= terms[x]["ci_high"] for x, value in truth.items()]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_intervals_cover(family: str, epsilon: float) -> None:
+    plan = planned_regression(family, epsilon=epsilon)
+    found, alone = [], []
+    for run in range(_RUNS):
+        rng = np.random.default_rng([run, 5])
+        result = run_on(plan, plan.public, [rows_of(plan, alike(1500, rng))], rng)
+        found += covers(result, TRUTH[family])
+        sampling = result.arrays["covariance"] - result.arrays["noise_covariance"]
+        errors = np.sqrt(np.diagonal(sampling))[1:]
+        estimates = result.arrays["coefficients"][1:]
+        alone += (np.abs(estimates - [*TRUTH[family].values()]) < 1.96 * errors).tolist()
+    assert np.mean(found) >= _LEAST
+    if epsilon < 1:  # a control: without the part of the noise, intervals are too short
+        assert np.mean(alone) < 0.9
+
+
+def alike(count: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Return records with the same slopes, of sites that are alike."""
+    a, b = rng.normal(size=(2, count))
+    table = pd.DataFrame({"a": a, "b": b, "y": 0.3 * a - 0.2 * b + rng.normal(size=count)})
+    p = 1 / (1 + np.exp(-(0.6 * a - 0.4 * b)))
+    return table.clip(-5, 5).assign(case=(rng.random(count) < p).astype(int))
+
+
+@pytest.mark.parametrize("sites", [3, 10])
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_slopes_within_sites(family: str, sites: int) -> None:
+    """Positive control: with the pooled centre, intervals miss the slope."""
+    found: dict[str, list[bool]] = {"site": [], "pooled": []}
+    for centre, seen in found.items():
+        plan = planned_regression(family, sites, centre=centre)
+        for run in range(_RUNS if centre == "site" else 10):
+            rng = np.random.default_rng([run, sites])
+            rows = [rows_of(plan, table) for table in shifted(sites, 400, rng)]
+            seen.extend(covers(run_on(plan, plan.public, rows, rng), TRUTH[family]))
+    assert np.mean(found["site"]) >= _LEAST
+    assert np.mean(found["pooled"][::2]) < 0.2
