@@ -87,7 +87,15 @@ def kind_of(name: str) -> DisclosureKind:
 def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
-    assert pooled == {"moments", "gradient", "torch_module", "fedngm", "fedngr", *REGRESSIONS}
+    assert pooled == {
+        "moments",
+        "gradient",
+        "one_step",
+        "torch_module",
+        "fedngm",
+        "fedngr",
+        *REGRESSIONS,
+    }
 
 
 def test_gradient_sums_of_networks_with_noise_are_pooled_as_declared() -> None:

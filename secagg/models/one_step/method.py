@@ -121,16 +121,26 @@ class OneStep:
         (Placement.ROUND,), "Three or four sums have noise of their own."
     )
     title: ClassVar[str] = "Regression by a noisy step"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        DisclosureKind.POOLED,
-        "Three or four sums of single records' weighted values, products and residuals, at a "
-        "matrix and coefficients that come from the sums before. They do not show how records are "
-        "split over sites.",
-        ANY_MESSAGE,
-        "Such a coordinator can send other matrices and coefficients, and so make the result "
-        "wrong. But every answer contains noise, and the bound on one record's part does not "
-        "depend on the message.",
-    )
+
+    @property
+    def disclosure(self) -> Disclosure:
+        own = self.centre == "site"
+        split = "They do not show how records are split over sites."
+        if own:
+            split = (
+                "Records are taken relative to their site's means. Their first sum shows the means "
+                "of all records; those of a site are in no other message, but without noise they "
+                "have an effect on the later sums."
+            )
+        return Disclosure(
+            DisclosureKind.SITES if own else DisclosureKind.POOLED,
+            "Three or four sums of single records' weighted values, products and residuals, at a "
+            f"matrix and coefficients that come from the sums before. {split}",
+            ANY_MESSAGE,
+            "Such a coordinator can send other matrices and coefficients, and so make the result "
+            "wrong. But every answer contains noise, and the bound on one record's part does not "
+            "depend on the message.",
+        )
 
     @property
     def facts(self) -> MethodFacts:
