@@ -12,7 +12,7 @@ from support.runs.audited import attacked, tables
 from secagg.audits.attacks.guarantees import keys_and_masks
 from secagg.audits.audit import Attacked
 from secagg.audits.contract import Verdict
-from secagg.audits.epsilon.neighbours import messages_of, worst_neighbours
+from secagg.audits.epsilon.neighbours import rounds_of, worst_neighbours
 from secagg.jobs import design_matrix
 from secagg.jobs.job import parse_job
 from secagg.protocols.masked import masks
@@ -276,7 +276,7 @@ def reached(method: dict[str, Any], **privacy: Any) -> float:
     }  # fmt: skip
     nobody = {name: pd.DataFrame(columns=[*COLUMNS, "id"]) for name in ("s0", "s1")}
     planned = plan_job(parse_job(raw), nobody)
-    return worst_neighbours(planned, messages_of(planned), seed=1).reached
+    return worst_neighbours(planned, rounds_of(planned), seed=1).reached
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])

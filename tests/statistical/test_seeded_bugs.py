@@ -152,7 +152,7 @@ def test_a_site_that_drops_out_removes_only_the_planned_noise() -> None:
 
 def played(extra: float | None, seed: int = 5, runs: int = 60_000, **settings: Any) -> Runs:
     planned = plan_job(parse_job(private_job(record_norm=0.5, **settings)), tables(1))
-    return play(planned, tables(1, extra), runs, seed, [{}])
+    return play(planned, tables(1, extra), runs, seed, [(method.STAGE, {})])
 
 
 def judge(before: Runs, after: Runs, known: Sequence[str], claimed: float) -> EpsilonBound:

@@ -5,8 +5,8 @@ can construct. It knows the job: columns, bounds, clip, method. Each record that
 exchanged is a corner of the box of bounds, a point on its edges, or a corner with one or two
 coordinates changed. A record beyond the clip is scaled down to the clip if the code is correct. The
 product's own code reads each candidate among shared records and computes the site's contribution,
-for each message that the coordinator may send. The pair and the message with the largest change
-are taken, in the norm of `secagg.contracts.noise.Sensitivity`.
+in each round, for each message that the coordinator may send. The pair and the messages with the
+largest change of all rounds together are taken, in units of the promised noise.
 
 Because the product's own code is asked, a clip that does not clip makes a larger change here, too.
 
@@ -24,13 +24,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from secagg.audits.epsilon.repeated_runs import method_stage
-from secagg.contracts import Body, SiteRecords
+from secagg.audits.epsilon.repeated_runs import Asked, Script
+from secagg.contracts import Body, SiteRecords, State
 from secagg.contracts.noise import Adjacency
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
@@ -54,74 +54,143 @@ _AMONG = 40  # shared records in the search
 _MANY = 12  # columns of which single coordinates are changed
 _FEW = 5  # columns of which pairs of coordinates are changed
 _CORNERS = 16
+_SEED = 1
+_FACTORS = (0.2, 0.5, 1.0, 2.0, 20.0)
 _FAR = 1000.0
 """A coefficient that saturates every residual, and that a site still accepts."""
 _STEEP = 500.0
 
 
 @dataclass(frozen=True)
+class Choices:
+    """Equal rounds of a run, and the messages that the coordinator may send in them."""
+
+    stage: str
+    messages: Sequence[Body]
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
 class Neighbours:
-    """Two data sets that differ in one record each (or in none), and the message that shows it.
+    """Two data sets that differ in one record each (or in none), and the script that shows it.
 
     first, second: the record that only this data set has; None: none
-    moves: by message of `messages_of`, what changes in a contribution, in units of the noise
-    message: the number of the message with the largest change
-    reached: this change, as a share of the promised sensitivity
+    script: all rounds, with the messages whose contributions change most
+    other: with the messages whose change differs most from that
+    reached: the change, as a share of what is promised
     """
 
     first: Record | None
     second: Record
-    moves: Array
-    message: int
+    script: Script
+    other: Script
     reached: float
 
-    @property
-    def other_message(self) -> int:
-        """The message whose change differs most from the largest one."""
-        away = np.linalg.norm(self.moves - self.moves[self.message], axis=1)
-        return int(np.argmax(away))
 
-
-def worst_neighbours(planned: Planned, messages: Sequence[Body], seed: int) -> Neighbours:
+def worst_neighbours(planned: Planned, rounds: Sequence[Choices], seed: int) -> Neighbours:
     """Return the neighbours of the job's adjacency that are furthest apart.
 
     Raises `SecaggError` if no candidate has a contribution.
     """
-    private, stage = planned.private, planned.plans.stages[method_stage(planned)]
-    assert private is not None and stage.sensitivity is not None
+    private = planned.private
+    assert private is not None
     rng = np.random.default_rng(seed)
     records = _candidates(tuple(planned.job.columns.values()), rng)
-    moves = _moves(planned, records, messages, shared_records(planned, _AMONG, rng))
-    lengths = np.linalg.norm(moves, axis=2)  # by message and record
+    shared = shared_records(planned, _AMONG, rng)
+    moves = [_moves(planned, records, each, shared) for each in rounds]
+    # by message, in each round: of adding a record, or of replacing one by another
+    added = [np.sum(move**2, axis=2) for move in moves]
     if private.terms.adjacency is Adjacency.ADD_REMOVE:
-        message, j = np.unravel_index(np.argmax(lengths), lengths.shape)
-        reached = float(lengths[message, j]) / stage.sensitivity.add
-        return Neighbours(None, records[j], moves[:, j], int(message), reached)
-    squares = lengths**2
-    inner = np.einsum("mid,mjd->mij", moves, moves)
-    apart = squares[:, :, None] + squares[:, None, :] - 2 * inner
-    message, i, j = np.unravel_index(np.argmax(apart), apart.shape)
-    reached = math.sqrt(max(float(apart[message, i, j]), 0.0)) / stage.sensitivity.replace
-    return Neighbours(records[i], records[j], moves[:, j] - moves[:, i], int(message), reached)
+        j = int(np.argmax(sum(square.max(axis=0) for square in added)))
+        first, change = None, [move[:, j] for move in moves]
+    else:
+        inner = [np.einsum("mid,mjd->mij", move, move) for move in moves]
+        apart = [
+            square[:, :, None] + square[:, None, :] - 2 * each
+            for square, each in zip(added, inner, strict=True)
+        ]
+        furthest = sum(each.max(axis=0) for each in apart)
+        i, j = map(int, np.unravel_index(np.argmax(furthest), furthest.shape))
+        first, change = records[i], [move[:, j] - move[:, i] for move in moves]
+    script, other, square = list[Asked](), list[Asked](), 0.0
+    for each, of_messages in zip(rounds, change, strict=True):
+        lengths = np.sum(of_messages**2, axis=1)
+        best = int(np.argmax(lengths))
+        away = int(np.argmax(np.sum((of_messages - of_messages[best]) ** 2, axis=1)))
+        script += [(each.stage, each.messages[best])] * each.rounds
+        other += [(each.stage, each.messages[away])] * each.rounds
+        square += each.rounds * float(lengths[best])
+    reached = math.sqrt(square) / _promised(planned, script)
+    return Neighbours(first, records[j], script, other, reached)
 
 
-def messages_of(planned: Planned) -> list[Body]:
-    """Return messages that the coordinator may send; the first is the method's own first message.
+def rounds_of(planned: Planned) -> list[Choices]:
+    """Return the rounds that the coordinator may ask for, with messages that it may send.
 
-    Others make every residual large and positive, or negative; or positive for a record and
-    negative for another that differs in one coordinate.
+    The first message of each is the method's own: with one kind of round its first one, otherwise
+    those of a run without noise on records at corners. Others make every residual large and
+    positive, or negative; or positive for a record and negative for another that differs in one
+    coordinate; or, with several kinds, multiply the numbers of a message by some factors.
     """
-    method = planned.method
-    first = method.next_request(method.initial_state(planned.public))
-    assert first is not None
-    found = [first[1]]
-    beta = first[1].get("beta")
+    script = _own_script(planned)
+    if len({stage for stage, _ in script}) > 1:
+        return [Choices(stage, _varied(message)) for stage, message in script]
+    stage, first = script[0]
+    beta, found = first.get("beta"), [first]
     if isinstance(beta, np.ndarray):
         p = len(beta)
         far = _FAR * np.eye(p)[0]
         steep = [0.95 * _STEEP * np.eye(p)[0] - _STEEP * np.eye(p)[j] for j in range(1, min(p, 4))]
         found += [{"beta": each} for each in (-far, far, *steep)]
+    return [Choices(stage, found, len(script))]
+
+
+def _own_script(planned: Planned) -> list[Asked]:
+    method, public = planned.method, replace(planned.public, noise={})
+    state, script = method.initial_state(public), list[Asked]()
+    stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
+    if len(stages) == 1:
+        asked = method.next_request(state)
+        assert asked is not None
+        return [asked] * stages[0].max_rounds
+    rng = np.random.default_rng(_SEED)
+    rows, memory = _read(planned, corners(planned, _ROWS, rng)), State()
+    while (asked := method.next_request(state)) is not None:
+        script.append(asked)
+        stage, message = asked
+        update, memory = method.contribute(stage, rows, message, memory, public, rng.bytes)
+        state = method.aggregate(state, update, 1)
+    return script
+
+
+def _varied(message: Body) -> list[Body]:
+    """Return the message with its matrices, vectors and numbers times all triples of factors."""
+    found = [message]
+    for factors in itertools.product(_FACTORS, repeat=3):
+        changed = {
+            key: value * factors[min(np.ndim(value), 2)]
+            for key, value in message.items()
+            if isinstance(value, float | np.ndarray)
+        }
+        found += [{**message, **changed}] if changed else []
     return found
+
+
+def _promised(planned: Planned, script: Script) -> float:
+    """Return how far a record may move all contributions, in units of the noise."""
+    assert planned.private is not None
+    replaced = planned.private.terms.adjacency is Adjacency.REPLACE
+    total = 0.0
+    for name, _ in script:
+        moved = planned.plans.stages[name].sensitivity
+        assert moved is not None
+        total += ((moved.replace if replaced else moved.add) / _sigma(planned, name)) ** 2
+    return math.sqrt(total)
+
+
+def _sigma(planned: Planned, stage: str) -> float:
+    noise = planned.public.noise[stage]
+    return math.sqrt(noise.variance) * 2.0**-noise.fraction_bits
 
 
 def shared_records(planned: Planned, rows: int, rng: np.random.Generator) -> list[Record]:
@@ -199,44 +268,45 @@ def _cell(column: Column, t: float) -> Cell:
     return levels[min(int((t + 1) / 2 * len(levels)), len(levels) - 1)]
 
 
+def _read(planned: Planned, records: Sequence[Record], of_unit: int = 1) -> SiteRecords:
+    """Return the records as a site reads them. of_unit: the first so many are one person's"""
+    privacy = planned.job.privacy
+    persons = [f"p{max(i, of_unit - 1)}" for i in range(len(records))]
+    table = table_of(planned, records, persons)
+    return read_rows(
+        planned.job.columns, table, planned.public, planned.public.sites[0], privacy.person,
+        privacy.records_per_person,
+    )  # fmt: skip
+
+
 def _moves(
-    planned: Planned, records: Sequence[Record], messages: Sequence[Body], shared: list[Record]
+    planned: Planned, records: Sequence[Record], asked: Choices, shared: list[Record]
 ) -> Array:
-    """Return how each record changes a contribution, divided by the roots of the weights.
+    """Return how each record changes a contribution, in units of the noise.
 
     Shape (messages, records, numbers). Where the code refuses, the change is 0. With a limit for a
     person's records together: one m-th of how m such records of a person change it.
     """
-    name = method_stage(planned)
-    stage = planned.plans.stages[name]
+    stage = planned.plans.stages[asked.stage]
     assert stage.sensitivity is not None
     size = sum(field.size for field in stage.spec)
     root = np.sqrt(np.array(stage.sensitivity.weights or (1,) * size, dtype=np.float64))
-
-    privacy, site = planned.job.privacy, planned.public.sites[0]
+    unit = _sigma(planned, asked.stage) * root
+    privacy = planned.job.privacy
     copies = 1 if privacy.person_norm is None else privacy.records_per_person
-
-    def read(own: list[Record], of_unit: int) -> SiteRecords:
-        persons = [f"p{max(i, of_unit)}" for i in range(len(own))]
-        table = table_of(planned, own, persons)
-        return read_rows(
-            planned.job.columns, table, planned.public, site, privacy.person,
-            privacy.records_per_person,
-        )  # fmt: skip
 
     def contribution(rows: SiteRecords, message: Body) -> Array:
         public, random = planned.public, replayable_random(0)
-        update, _ = planned.method.contribute(name, rows, message, {}, public, random)
-        return np.concatenate([update[field.name].ravel() for field in stage.spec]) / root
+        update, _ = planned.method.contribute(asked.stage, rows, message, {}, public, random)
+        return np.concatenate([update[field.name].ravel() for field in stage.spec]) / unit
 
-    found = np.zeros((len(messages), len(records), size))
-    base = read(shared, 0)
-    without = [contribution(base, message) for message in messages]
-    for i, record in enumerate(records):
-        rows = read([record] * copies + shared, copies - 1)
-        for m, message in enumerate(messages):
+    base = _read(planned, shared)
+    read = [_read(planned, [record] * copies + shared, copies) for record in records]
+    found = np.zeros((len(asked.messages), len(records), size))
+    for m, message in enumerate(asked.messages):
+        for i, rows in enumerate(read):
             try:
-                move = (contribution(rows, message) - without[m]) / copies
+                move = (contribution(rows, message) - contribution(base, message)) / copies
             except SecaggError:
                 continue
             found[m, i] = np.where(np.isfinite(move), move, 0.0)

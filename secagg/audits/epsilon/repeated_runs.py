@@ -10,8 +10,8 @@ noise, coordinator. Four things are different. None of them changes the distribu
    2^-179 a draw (`secagg.privacy.sampling.sampler`).
 2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
    the same integers (tests/contracts/secure_sum.py).
-3. The coordinator's messages are fixed beforehand, the same in all runs. A coordinator may send
-   them, so a guarantee must hold for them.
+3. The rounds that the coordinator asks for, and their messages, are fixed beforehand, the same in
+   all runs. A coordinator may ask for them, so a guarantee must hold for them.
 4. Random numbers are replayable. With the same seed, the releases on two data sets have the same
    noise: they are coupled, which `secagg.audits.epsilon.lower_bound` allows and gains by.
 
@@ -66,6 +66,12 @@ from secagg.sessions.session import Session, open_session
 from secagg.sessions.site_steps import SiteRequest, SiteSteps
 from secagg.sessions.sum_plan import SumPlan, plan_sum
 
+Asked = tuple[str, Body]
+"""A stage of the method, and a message."""
+
+Script = Sequence[Asked]
+"""The rounds of a run after the count."""
+
 
 @dataclass
 class Runs:
@@ -103,21 +109,21 @@ def play(
     data: Data,
     runs: int,
     seed: int,
-    messages: Sequence[Body],
+    script: Script,
     answers: int = 1,
     lost: Collection[str] = (),
     ledgers: Path | None = None,
 ) -> Runs:
     """Play one session that is `runs` runs; see the module's text.
 
-    planned: the plan of one run, whose method has one kind of round
+    planned: the plan of one run
     data: each site's records, instead of those of the job
-    messages: the coordinator's message of each round
+    script: what the coordinator asks
     answers: how often each party is asked the same, as after a crash from which it comes back
     lost: sites that drop out of the round that counts records
     ledgers: the folder of the sites' ledgers; None: in memory, and empty
     """
-    single, planned = planned, _repeated(planned, data, runs, messages, ledgers)
+    single, planned = planned, _repeated(planned, data, runs, script, ledgers)
     played = Runs(planned, runs)
     items = planned.plans.message_items(len(planned.public.sites) + 1)
 
@@ -207,11 +213,11 @@ def _parts(instance: Any) -> dict[str, Any]:
 
 
 def _repeated(
-    planned: Planned, data: Data, runs: int, messages: Sequence[Body], ledgers: Path | None
+    planned: Planned, data: Data, runs: int, script: Script, ledgers: Path | None
 ) -> Planned:
     """Return the plan of `runs` runs, with the noise that was calibrated for one."""
-    planned, stage = with_records(planned, data, ledgers), method_stage(planned)
-    script = tuple(canonical_encoding.dumps(message).hex() for message in messages)
+    planned = with_records(planned, data, ledgers)
+    encoded = tuple((stage, canonical_encoding.dumps(body).hex()) for stage, body in script)
     noise = {
         name: _long_noise(each, planned.plans.stages[name], runs)
         for name, each in planned.public.noise.items()
@@ -224,11 +230,14 @@ def _repeated(
     return replace(
         planned,
         public=replace(planned.public, noise=noise),
-        method=_Scripted(planned.method, stage, script),
+        method=_Scripted(planned.method, encoded),
         protocol=Plain(),
         plans=StagePlans(stages, plans),
     )
 
+
+_FEW_ROUNDS = 8
+"""In a script of several kinds of rounds."""
 
 NOISE_STAYS_AT_SITES = (
     "the noise is in moments that each site keeps, and no message has noise of its own; an audit "
@@ -247,7 +256,8 @@ def why_not_repeated(planned: Planned) -> str:
         return NOISE_STAYS_AT_SITES
     if planned.private.sampled:
         return "records take part by chance, so a contribution cannot be repeated"
-    return "" if len(stages) == 1 else "the method has several kinds of rounds"
+    few = len(stages) == 1 or sum(stage.max_rounds for stage in stages) <= _FEW_ROUNDS
+    return "" if few else "the method has several kinds of rounds, and many of them"
 
 
 def with_less_noise(planned: Planned, times: int = 4) -> Planned:
@@ -255,7 +265,8 @@ def with_less_noise(planned: Planned, times: int = 4) -> Planned:
 
     planned: without noise; times: how much less variance the noise has
     """
-    once, sites = planned.plans.stages[method_stage(planned)].max_rounds == 1, planned.public.sites
+    rounds = sum(stage.max_rounds for stage in planned.plans.stages.values()) - 1  # the count
+    once, sites = rounds == 1, planned.public.sites
     placement = Placement.SUM if once else Placement.ROUND
     changed = {
         "privacy": Privacy(placement=placement, epsilon=1.0, delta=1e-6),
@@ -302,12 +313,11 @@ def _long_noise(noise: Noise, stage: Stage, runs: int) -> Noise:
 class _Scripted:
     """A method whose coordinator sends given messages and looks at no sum.
 
-    messages: encoded, in hexadecimal, because a session's name depends on a method's fields
+    script: messages are in hexadecimal, because a session's name depends on a method's fields
     """
 
     method: Method
-    stage: str
-    messages: tuple[str, ...]
+    script: tuple[tuple[str, str], ...]
 
     name: ClassVar[str] = "scripted"
     placements: ClassVar[Placements] = Placements((), "")
@@ -329,9 +339,10 @@ class _Scripted:
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
         done: int = state["rounds"]
-        if done == len(self.messages):
+        if done == len(self.script):
             return None
-        return self.stage, canonical_encoding.loads(bytes.fromhex(self.messages[done]))
+        stage, message = self.script[done]
+        return stage, canonical_encoding.loads(bytes.fromhex(message))
 
     def contribute(
         self,

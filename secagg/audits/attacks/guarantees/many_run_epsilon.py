@@ -15,9 +15,9 @@ record of the job's own.
 Cases. The guarantee must hold in each of these, if the job's settings allow it:
 
     all rounds              the unit is in one data set only (or replaced), at as many sites and
-                            with more records than the job allows a person; all rounds have the
-                            message that shows it best
-    two messages            rounds alternate between two messages
+                            with more records than the job allows a person; the rounds have the
+                            messages that show it best
+    two messages            rounds alternate between these messages and others
     sites drop out          down to `min_sites`
     asked again             each site answers each request several times; the mean is seen
     several jobs            with placement `site`: on the same records; the mean is seen
@@ -38,7 +38,6 @@ point and predictable noise are looked for by `noise_self_test`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,17 +50,16 @@ from secagg.audits.epsilon.neighbours import (
     Extra,
     Neighbours,
     made_tables,
-    messages_of,
+    rounds_of,
     worst_neighbours,
 )
 from secagg.audits.epsilon.repeated_runs import (
-    method_stage,
+    Script,
     play,
     why_not_repeated,
     with_less_noise,
 )
 from secagg.audits.views import View, Who
-from secagg.contracts import Body
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.arrays import Array
 from secagg.sessions.planned_job import Planned
@@ -108,9 +106,8 @@ class ManyRunEpsilon(Attack):
         planned = view.planned
         assert planned.private is not None
         terms = planned.private.terms
-        messages = messages_of(planned)
-        neighbours = worst_neighbours(planned, messages, guess)
-        cases = _cases(planned, neighbours, messages)
+        neighbours = worst_neighbours(planned, rounds_of(planned), guess)
+        cases = _cases(planned, neighbours)
         found = {case.name: _play(planned, case, guess, ERROR / len(cases)) for case in cases}
         ratios = {name: _low(bound) / terms.epsilon for name, bound in found.items()}
         worst = max(ratios, key=lambda name: ratios[name])
@@ -142,14 +139,14 @@ class _Case:
 
     name: str
     extra: tuple[Extra, Extra]
-    messages: Sequence[Body]
+    script: Script
     known: tuple[str, ...]
     answers: int = 1
     lost: tuple[str, ...] = ()
     jobs: int = 1
 
 
-def _cases(planned: Planned, neighbours: Neighbours, messages: Sequence[Body]) -> list[_Case]:
+def _cases(planned: Planned, neighbours: Neighbours) -> list[_Case]:
     """Return the cases that the job's settings allow."""
     assert planned.private is not None
     terms, sites = planned.private.terms, planned.public.sites
@@ -163,14 +160,12 @@ def _cases(planned: Planned, neighbours: Neighbours, messages: Sequence[Body]) -
         {} if record is None else {site: [record] * copies for site in holders}
         for record in (neighbours.first, neighbours.second)
     )
-    rounds = planned.plans.stages[method_stage(planned)].max_rounds
-    best = messages[neighbours.message]
-    base = _Case("all rounds", (first, second), [best] * rounds, known)
+    best, other = neighbours.script, neighbours.other
+    base = _Case("all rounds", (first, second), best, known)
     found = [base, replace(base, name="asked again", answers=_ANSWERS)]
-    if rounds > 1 and len(messages) > 1:
-        other = messages[neighbours.other_message]
-        both = [other if i % 2 else best for i in range(rounds)]
-        found.append(replace(base, name="two messages", messages=both))
+    if len(best) > 1:
+        both = [(other if i % 2 else best)[i] for i in range(len(best))]
+        found.append(replace(base, name="two messages", script=both))
     can_go = [site for site in others if at_sites or site not in known]
     lost = tuple(can_go[: len(sites) - planned.public.min_sites])
     if lost:
@@ -198,7 +193,7 @@ def _play(planned: Planned, case: _Case, seed: int, error: float) -> EpsilonBoun
 
 def _runs(planned: Planned, case: _Case) -> int:
     sites, plans = len(planned.public.sites), planned.plans.plans
-    numbers = plans[COHORT].noised + len(case.messages) * plans[method_stage(planned)].noised
+    numbers = plans[COHORT].noised + sum(plans[stage].noised for stage, _ in case.script)
     wanted = _DRAWS // (numbers * sites * case.answers * case.jobs)
     return min(max(wanted, _FEWEST_RUNS), _RUNS)
 
@@ -212,7 +207,7 @@ def _releases(planned: Planned, case: _Case, extra: Extra, runs: int, seed: int)
         ledgers = Path(folder) / "ledgers" if case.jobs > 1 else None
         for job in range(case.jobs):
             played = play(
-                planned, data, runs, seed + job, case.messages, case.answers, case.lost, ledgers
+                planned, data, runs, seed + job, case.script, case.answers, case.lost, ledgers
             )
             seen.append(played.view(case.known, apart))
     return np.asarray(np.mean(seen, axis=0))

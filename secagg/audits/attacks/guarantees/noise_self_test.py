@@ -46,9 +46,8 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.epsilon.neighbours import made_tables, messages_of
+from secagg.audits.epsilon.neighbours import made_tables, rounds_of
 from secagg.audits.epsilon.repeated_runs import (
-    method_stage,
     play,
     why_not_repeated,
     with_less_noise,
@@ -129,15 +128,18 @@ def _draws(planned: Planned, seed: int) -> Draws:
     weights = {s: np.array(m.noise.weights or (1,) * m.numbers) for s, m in mechanisms.items()}
     fewest = min(int(np.unique(each, return_counts=True)[1].min()) for each in weights.values())
     runs = max(_RUNS, _DRAWS // fewest)
-    rounds = min(planned.plans.stages[method_stage(planned)].max_rounds, _ROUNDS)
-    message = messages_of(planned)[0]
-    played = play(planned, made_tables(planned, {}, seed), runs, seed, [message] * rounds)
+    own = [
+        (each.stage, each.messages[0]) for each in rounds_of(planned) for _ in range(each.rounds)
+    ]
+    script = own[:_ROUNDS]
+    played = play(planned, made_tables(planned, {}, seed), runs, seed, script)
     for round_, (stage, sent) in enumerate(played.sent):
         sizes = [each.field.size for each in planned.plans.of(stage).fields[:-1]]
         starts = np.cumsum([0, *sizes[:-1]])
         order = np.concatenate(
             [np.tile(at + np.arange(size), runs) for at, size in zip(starts, sizes, strict=True)]
         )
+        message = script[round_ - 1][1] if round_ else {}  # the first round counts records
         for site, (vector, *_) in sent.items():
             exact = _contribution(planned, played.planned.sources[site], stage, message)
             difference = ring.subtract(vector[: len(order)], exact[order])
