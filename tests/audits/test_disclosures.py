@@ -27,6 +27,7 @@ REGRESSION = {"outcome": "x2", "predictors": ["x0", "x1"]}
 CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
     "gradient": {**REGRESSION, "family": "gaussian", "rounds": 3},
+    "one_step": REGRESSION,
     "notears_admm": {"variables": ["x0", "x1"]},
     "notears_mlp_admm": {"variables": ["x0", "x1"], "hidden": 2},
     "local_graphs": {"learner": "notears", "combine": "average"},

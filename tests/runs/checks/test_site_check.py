@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from secagg.cli.main import app
 from secagg.cli.output.site_check import show_site_checks
 from secagg.errors import JobError, PolicyRefusal, UsageError
+from secagg.jobs.design_matrix import declarations
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
 from secagg.runs.checks.site_check import SiteCheck, check_sites, draft_policy
@@ -169,7 +170,7 @@ def test_a_draft_comes_from_the_job_and_fits_it(tmp_path: Path) -> None:
     pinned = tomllib.loads(path.read_text())["columns"]
     assert list(pinned) == list(LINEAR["columns"])
     policy = read_policy(path)
-    plain = {n: c.model_dump(mode="json", exclude={"unit"}) for n, c in job.columns.items()}
+    plain = declarations(job.columns)
     assert not any(policy.forbids(name, declared) for name, declared in plain.items())
     assert policy.forbids("age", plain["age"] | {"high": 99.0})
     with pytest.raises(JobError):
