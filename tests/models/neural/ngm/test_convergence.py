@@ -16,8 +16,10 @@ from secagg.models.neural.ngm.convergence import GAIN_STEPS, with_convergence, w
 from secagg.models.neural.ngm.curvature import Curvature
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
+from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.optimisers import NO_STEP, begin
+from secagg.models.neural.parameters import tensors
 from secagg.models.neural.rounds import CONVERGED, PARAMETER_LIMIT
 from secagg.reports.results import usable
 from secagg.runs.simulate import simulate
@@ -138,3 +140,44 @@ def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
             MaskedNetwork(layout, (), graph, np.zeros(2), np.ones(2)), 7.0, 4.0, 50
         ).usable
     )
+
+
+def test_the_curvature_is_that_of_the_parameters_that_the_masks_leave_free() -> None:
+    """(1) of the module, by differences of the network's outputs; the others keep the identity."""
+    import torch
+
+    layout = NgmLayout(tuple(ModelColumn(c, (i,), i == 2) for i, c in enumerate("xyc")), (0, 1, 2))
+    graph, curved = ~np.eye(3, dtype=bool), np.zeros((3, 3), dtype=bool)
+    curved[0, 1] = curved[1, 0] = True  # c has linear inputs only
+    units = np.zeros(3), np.array([2.0, 1.5, 1.2])
+    network = MaskedNetwork(layout, (2,), graph, *units, curved=curved)
+    blocks, n = network.blocks, 40.0
+    rng = np.random.default_rng(1)
+    masks = blocks.join(
+        {b.name: network.masks.get(b.name, np.ones(b.shape)) for b in blocks.blocks}
+    )
+    theta, vector = 0.5 * rng.normal(size=blocks.size) * masks, rng.normal(size=blocks.size)
+    method = FedNgm(penalty=7.0, linear_penalty=4.0)
+    solve = method._scaling(network, n)
+    assert solve is not None
+    solved, z = solve(theta, vector), Curvature(network, 7.0, 4.0, n)._z.T
+
+    def outputs(at: Array) -> Array:
+        found = network.outputs(tensors(blocks, torch.tensor(at)), torch.tensor(z))
+        return np.asarray(found.numpy())
+
+    D = np.stack([(outputs(theta + e) - outputs(theta - e)) / 2e-5
+                  for e in 1e-5 * np.eye(blocks.size)])  # fmt: skip
+    p = 1 / (1 + np.exp(-outputs(theta)[:, 2]))
+    A = [*np.exp(-2 * blocks.split(theta)["log_sd"]), p * (1 - p)]  # Fisher information
+    names = np.concatenate([np.full(np.prod(b.shape), b.name) for b in blocks.blocks])
+    precision = np.select(
+        [names == "linear.weight", np.char.endswith(names, ".weight")], [4.0, 7.0]
+    )
+    for column in range(3):
+        free = np.any(D[:, :, column], axis=1)
+        slopes = D[free, :, column]
+        H = (slopes * A[column]) @ slopes.T / len(z) + np.diag(precision[free] / n + 0.05)
+        # 10^-6 is added to a variance, and differences have errors of 10^-10.
+        np.testing.assert_allclose(H @ solved[free], vector[free], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(solved[masks == 0], vector[masks == 0])
