@@ -20,7 +20,7 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.optimisers import NO_STEP, begin
 from secagg.models.neural.parameters import tensors
-from secagg.models.neural.rounds import CONVERGED, PARAMETER_LIMIT
+from secagg.models.neural.rounds import CONVERGED, OUT_OF_ROUNDS, PARAMETER_LIMIT
 from secagg.reports.results import usable
 from secagg.runs.simulate import simulate
 
@@ -103,12 +103,35 @@ def test_a_search_ends_by_what_its_last_steps_gain_in_log_units() -> None:
     assert with_gain(adam, 100, 0.01) == adam
 
 
-def test_a_search_that_ended_at_the_parameter_limit_has_not_converged() -> None:
-    for ended, converged in ((PARAMETER_LIMIT, False), (CONVERGED, True), (NO_STEP, True)):
-        training = {"optimiser": begin("lbfgs", np.zeros(1)) | {"value": 1.0}, "ended": ended}
-        found = with_convergence({"notes": ["other"]}, training, 0.01, "method.rounds")
-        assert found["converged"] == converged and found["notes"][-1] == "other"
-        assert converged or "method.linear_penalty" in found["notes"][0]
+@pytest.mark.parametrize(
+    ("ended", "kinks", "advice"),
+    [
+        (PARAMETER_LIMIT, False, "method.linear_penalty"),
+        (CONVERGED, False, None),
+        (NO_STEP, False, None),
+        (CONVERGED, True, "'masked'"),
+        (NO_STEP, True, "'masked'"),
+        (OUT_OF_ROUNDS, True, "2.0 standard errors"),  # sqrt(2 * 2)
+    ],
+)
+def test_a_search_has_converged_where_it_ended_by_itself_at_a_smooth_place(
+    ended: str, kinks: bool, advice: str | None
+) -> None:
+    optimiser = begin("lbfgs", np.zeros(1)) | {"value": 1.0}
+    training = {"optimiser": optimiser, "ended": ended, "gain": 2.0}
+    before = {"notes": ["other"], "status": ended}
+    found = with_convergence(before, training, 0.01, "method.rounds", kinks=kinks)
+    assert found["converged"] == (advice is None) and found["notes"][-1] == "other"
+    assert advice is None or advice in found["notes"][0]
+    assert (found["status"] == CONVERGED) == (ended == CONVERGED and not kinks)
+
+
+def test_the_papers_penalty_has_kinks_and_no_search_over_it_counts_as_converged() -> None:
+    """Without the penalty, the objective is smooth, and the same search has converged."""
+    few = {"network": "paper", "hidden": [2], "edges": [["x", "y"]], "least_gain": 1e3}
+    for penalty, converged in ((10.0, False), (0.0, True)):
+        summary = fitted(**few, path_penalty=penalty).summary
+        assert summary["converged"] == converged == usable(summary)
 
 
 def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
