@@ -157,12 +157,11 @@ def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
         np.testing.assert_allclose(solved, [1.0, -2.0], rtol=1e-4)  # a variance has 10^-6 added
     of_sd = curvature.solve(theta, np.ones(7))[network.blocks.slices["log_sd"]]
     assert of_sd.tolist() == [0.5]  # the information of log sd is 2
-    assert (
-        curvature.usable
-        and not Curvature(
-            MaskedNetwork(layout, (), graph, np.zeros(2), np.ones(2)), 7.0, 4.0, 50
-        ).usable
-    )
+    assert curvature.usable
+    # Not if inputs are not standardised, nor with 99 units of three parameters and two more.
+    for hidden, scale, used in (((), 1.0, False), ((99,), 2.0, True), ((100,), 2.0, False)):
+        other = MaskedNetwork(layout, hidden, graph, np.zeros(2), np.full(2, scale))
+        assert Curvature(other, 7.0, 4.0, 50).usable == used
 
 
 def test_the_curvature_is_that_of_the_parameters_that_the_masks_leave_free() -> None:

@@ -20,7 +20,7 @@ from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.path_norms import edge_strengths, path_slopes
 from secagg.models.neural.ngm.revealer import FedNgr, refitted
-from secagg.models.neural.ngm.revealing.strengths import found_graph
+from secagg.models.neural.ngm.revealing.strengths import earlier_round, found_graph
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
 from secagg.sessions.planned_job import plan_job
@@ -77,6 +77,10 @@ def test_a_graph_that_has_not_settled_is_no_result(rounds: int) -> None:
     summary = revealed(split(table, 250, 600), **SHORT | {"rounds": rounds}).summary
     assert summary["converged"] is False and summary["status"] == "out of rounds"
     assert len(summary["edges"]) > truth.sum() / 2 and "method.rounds" in summary["notes"][0]
+
+
+def test_changes_are_those_of_the_last_tenth_of_the_rounds() -> None:
+    assert [earlier_round(rounds) for rounds in (1, 2, 15, 500)] == [0, 1, 13, 450]
 
 
 def test_how_records_are_split_over_sites_changes_nothing_but_rounding() -> None:
