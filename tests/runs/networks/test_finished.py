@@ -195,11 +195,9 @@ def test_intervals_are_of_sampling_and_not_of_monte_carlo(of_records: FinishedNg
 
 def test_persons_with_one_record_each_are_independent() -> None:
     result = ngm_result()
-    result.summary |= {"records": 400, "persons": 400}
-    job = parse_job(ngm_job() | {"privacy": {"person": "patient"}})
-    assert (
-        FinishedNgmRun.of(job, result).query({"g": "2"}, ["x"])["interval"]["unavailable"] is None
-    )
+    result.summary.update(records=400, persons=400)
+    run = FinishedNgmRun.of(parse_job(ngm_job() | {"privacy": {"person": "patient"}}), result)
+    assert run.query({"g": "2"}, ["x"])["interval"]["unavailable"] is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ the search ends when its last `GAIN_STEPS` steps together gained less than `leas
 ends at a slope of at most `tolerance`, and where rounding hides what a step gains.
 
 The path penalty of `network = "paper"` has kinks, where small steps gain little or nothing far from
-the maximum: a further search by another method gained 180 to 440 log units on 300 simulated records
-(`python -m benchmarks.networks.kinks`). So there, no search counts as converged.
+the maximum. Another search, from there, gained 97 to 548 log units of 300 simulated records, by
+penalty (`python -m benchmarks.networks.kinks`). So there, no search counts as converged.
 
 What this does not show: that the maximum is the highest one. The log posterior of a network has
 several, and other first parameters (`seed`) may lead to another.
