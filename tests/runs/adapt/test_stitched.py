@@ -119,6 +119,17 @@ def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> No
         assert np.mean(found[f"group={level}"][smokers]) == pytest.approx(share, abs=0.1)
 
 
+def test_inputs_that_are_linear_in_the_run_are_linear_at_the_site() -> None:
+    settings = {"inputs": "all", "edges": [["age", "weight"]], "rounds": 5}
+    run = FinishedNetworks.of(parse_job(job(**settings)), fitted(**settings))
+    linear = (run.arrays["graph"] > run.arrays["curved"]).astype(bool)
+    site = personalise(run, table(60, 5)[SHARED].assign(weight=60.0 + np.arange(60)))
+    changed = site.result.arrays["linear.weight"] != run.arrays["linear.weight"]
+    assert linear.any() and np.all(changed[linear])
+    for network in (run.arrays, site.result.arrays):
+        assert not np.any(network["hidden_1.weight"].transpose(0, 2, 1)[linear])
+
+
 def test_the_summary_says_what_was_added(run: FinishedNetworks) -> None:
     summary = stitched(run).summary()
     assert json.loads(json.dumps(summary)) == summary
