@@ -16,8 +16,9 @@ The path penalty of `network = "paper"` has kinks, where small steps gain little
 the maximum. Another search, from there, gained 97 to 548 log units of 300 simulated records, by
 penalty (`python -m benchmarks.networks.kinks`). So there, no search counts as converged.
 
-What this does not show: that the maximum is the highest one. The log posterior of a network has
-several, and other first parameters (`seed`) may lead to another.
+What this does not show: that nothing is left. A search may rest on a plateau, and gain more later
+(docs/adr/040 has figures; `least_gain` is the remedy). Nor that the maximum is the highest one. The
+log posterior of a network has several, and other first parameters (`seed`) may lead to another.
 """
 
 from __future__ import annotations
