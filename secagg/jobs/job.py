@@ -136,7 +136,7 @@ Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminato
 
 
 class PartialColumn(_Strict):
-    """A column that only some sites have. No sum has it."""
+    """A column that only some sites have. Only `sparse_directed` can use it."""
 
     column: Column
     """How it is declared, as in `[columns]`."""
@@ -278,7 +278,8 @@ class Job(_Strict):
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
     partial: dict[str, PartialColumn] = {}
-    """Columns that only some sites have. The run leaves them out; `secagg adapt` adds them."""
+    """Columns that only some sites have. The run leaves them out, and `secagg adapt` adds them; or
+    method `sparse_directed` names them in `variables`."""
     public: PublicRecords | None = None
     """Public records, which the coordinator adds to the training of `fedngm`."""
     simulation: Simulation = Simulation()

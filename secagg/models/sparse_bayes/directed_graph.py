@@ -179,6 +179,10 @@ class SparseDirected(DirectedPaths):
         return paper if self.prior == "paper" else calibrated(paper, records)
 
     @property
+    def takes_partial(self) -> bool:
+        return True
+
+    @property
     def needs_records(self) -> str:
         if self.errors == "gaussian":
             return ""

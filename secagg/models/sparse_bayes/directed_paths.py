@@ -17,7 +17,7 @@ import numpy as np
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
-from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds, in_groups
+from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -26,8 +26,12 @@ from secagg.models.sparse_bayes.joint.paths import (
 )
 from secagg.models.sparse_bayes.joint.tempering import ranks
 from secagg.models.sparse_bayes.laplace_graph import columns_of, entry_positions, matrices
+from secagg.models.sparse_bayes.latent.site_groups import (
+    columns_of_group,
+    in_groups,
+    law_of_group,
+)
 from secagg.models.sparse_bayes.metropolis.alternatives import largest_score
-from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.metropolis.slopes import (
     draw_location_and_scale,
     log_likelihood_and_slopes,
@@ -121,8 +125,8 @@ class DirectedPaths(DirectedRounds):
         theta, heat = (
             np.concatenate([values] * many) for values in (now.theta[:, 0], now.shared["heat"])
         )
-        law = ErrorLaw(1 if self.errors == "laplace" else 2, n, heat)
-        Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
+        law = law_of_group(sites, 1 if self.errors == "laplace" else 2, n, heat)
+        Y = columns_of_group(sites, self.replicas)
         if "d" in sites[0]:
             held = {name: np.concatenate([site[name] for site in sites]) for name in HELD}
         else:

@@ -21,7 +21,7 @@ chain of one site alone. So no bit depends on the other sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -50,6 +50,7 @@ from secagg.models.sparse_bayes.joint.tempering import (
 )
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
+    Redraw,
     columns_of,
     draw_graph_noise,
     entry_positions,
@@ -63,6 +64,13 @@ from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
+)
+from secagg.models.sparse_bayes.latent.lacking import check_lacking, first_values, own_scatter
+from secagg.models.sparse_bayes.latent.site_groups import (
+    columns_of_group,
+    in_groups,
+    law_of_group,
+    redraw_of_group,
 )
 from secagg.models.sparse_bayes.metropolis.alternatives import (
     largest_score,
@@ -126,6 +134,7 @@ class DirectedRounds(SparseModel):
             what = "must be 1 under noise once at the site"
             raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
         p = len(self.columns(public))
+        check_lacking(public, self.columns(public), self.entries(p), self.copies, self.scale)
         sites, pairs = len(public.sites), len(pairs_of(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
         shape = (self.replicas, 2, 2**pairs)
@@ -170,6 +179,11 @@ class DirectedRounds(SparseModel):
             "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),  # sd of a slope, by power
             "own": begin_sums({name: (self.chains, size) for name, size in recorded.items()}),
         }
+
+    def begin_lacking(self, z: Array, lacked: NDArray[np.int64]) -> State:
+        columns = z.T.copy() if self.errors == "laplace" else own_scatter(z, lacked)
+        values = first_values((self.replicas, len(lacked), columns.shape[1]))
+        return {"Y": columns, "lacked": lacked, "values": values}
 
     def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
         """Return first draws of the exact moments."""
@@ -269,7 +283,7 @@ class DirectedRounds(SparseModel):
 
         heat = now.shared["heat"]
         theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
-        law = ErrorLaw(1 if self.errors == "laplace" else 2, n, repeated(heat))
+        law = law_of_group(sites, 1 if self.errors == "laplace" else 2, n, repeated(heat))
         draw, first_reach = self.at_start(sites, now), np.concatenate([s["reach"] for s in sites])
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
@@ -278,8 +292,13 @@ class DirectedRounds(SparseModel):
             Y = latent_columns(latent, 1 / sites[0]["unit"])
         else:
             exact = {}
-            Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
-        draw, reach, taken_moves = self._sweep(Y, draw, first_reach, theta, t, law, now, rngs)
+            Y = columns_of_group(sites, self.replicas)
+        redraw = redraw_of_group(sites, self.entries(p), law, self.noise, rngs[0])
+        draw, reach, taken_moves = self._sweep(
+            Y, draw, first_reach, theta, t, law, now, rngs, redraw
+        )
+        if redraw is not None:
+            exact = {"values": Y[:, sites[0]["lacked"]]}
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
         pairs = pairs_of(p, now.number)
@@ -328,6 +347,7 @@ class DirectedRounds(SparseModel):
         law: ErrorLaw,
         now: Round,
         rngs: Sequence[np.random.Generator],
+        redraw: Redraw | None,
     ) -> tuple[GraphDraw, Array, Update]:
         """Return draws after the sweeps of a round, adapted reach, and shares of moves accepted.
 
@@ -348,7 +368,7 @@ class DirectedRounds(SparseModel):
             noise = joined_noise(drawn)
             pairs = rotation_pairs(p, number, ordered=self.ordered)
             draw, moved, turned = sweep_graph(
-                Y, draw, reach[slots], theta, t, self.noise, law, noise, pairs
+                Y, draw, reach[slots], theta, t, self.noise, law, noise, pairs, redraw
             )
             if now.warmup:
                 reach[slots] = adapted(reach[slots], moved, number + 1)
@@ -372,28 +392,6 @@ class DirectedRounds(SparseModel):
         return draw_latent_graph(
             latent, factors, law.contrasts, draw, theta, t, self.noise, rng, warmup=warmup
         )
-
-
-def in_groups(
-    sites: Sequence[State],
-    records: Sequence[int],
-    rngs: Sequence[np.random.Generator],
-    answer: Callable[
-        [Sequence[State], Sequence[np.random.Generator], int], Sequence[tuple[Update, State]]
-    ],
-) -> list[tuple[Update, State]]:
-    """Return each site's answer. Sites with as many records are computed together.
-
-    answer: of such sites, given their memories, generators and number of records
-    """
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, (site, n) in enumerate(zip(sites, records, strict=True)):
-        groups.setdefault((n, i if "latent" in site else -1), []).append(i)
-    found: dict[int, tuple[Update, State]] = {}
-    for (n, _), members in groups.items():
-        answers = answer([sites[i] for i in members], [rngs[i] for i in members], n)
-        found |= dict(zip(members, answers, strict=True))
-    return [found[i] for i in range(len(sites))]
 
 
 def _alternative(shared: State) -> Alternative:

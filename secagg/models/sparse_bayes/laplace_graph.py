@@ -12,7 +12,8 @@ the likelihood is, up to constants,
     |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, else 0    (3)
 
 with rho the spectral radius. One sweep draws m (4); each theta_kjh by a Metropolis step with b_kj
-and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one another (7); w, v (8).
+and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one another (7); the values
+of columns that the site lacks (`secagg.models.sparse_bayes.latent.lacking`); w, v (8).
 
 docs/math/laplace-graph.md derives these steps.
 
@@ -24,7 +25,7 @@ Arrays have a leading axis of chains; the records may have one too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -38,6 +39,8 @@ from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, move_entries
 from secagg.models.sparse_bayes.metropolis.rotations import rotate_rows
 
 Indices = NDArray[np.int64]
+Redraw = Callable[[Array, Array, Array, Array, Array, Array], None]
+"""`secagg.models.sparse_bayes.latent.lacking.Lacking.redraw`."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def draw_graph_noise(
         location=rng.random((2, *rows)),
         move=rng.standard_normal(entries),
         chance=-rng.standard_exponential(entries),
-        gamma=np.maximum(rng.standard_gamma(law.shape(prior)[:, None], rows), MIN_GAMMA),
+        gamma=np.maximum(rng.standard_gamma(law.shape(prior), rows), MIN_GAMMA),
         angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
         turn=-rng.standard_exponential(rows),
         w=rng.standard_exponential(entries),
@@ -150,8 +153,8 @@ def redrawn_scales(
 ) -> GraphDraw:
     """Return the draw with b_k drawn given normal errors, after moves with b_k integrated out."""
     size = law.size(Y - matrices(draw.theta, Y.shape[-2]) @ Y)
-    gamma = np.maximum(rng.standard_gamma(law.shape(prior)[:, None], size.shape), MIN_GAMMA)
-    s = clip_variance(law.powers[:, None] * (prior.scale + size) / gamma)
+    gamma = np.maximum(rng.standard_gamma(law.shape(prior), size.shape), MIN_GAMMA)
+    s = clip_variance(law.row_powers * (prior.scale + size) / gamma)
     return replace(draw, b=s ** (1 / law.degree))
 
 
@@ -165,6 +168,7 @@ def sweep_graph(
     law: ErrorLaw,
     noise: GraphNoise,
     pairs: Indices,
+    redraw: Redraw | None = None,
 ) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
     """Draw (4) to (8) once; return also which moves and rotations were accepted.
 
@@ -172,6 +176,7 @@ def sweep_graph(
         same sums of squares and products about the means
     theta, t: from the coordinator, (chains, p (p - 1)); reach, of the same shape: see `step_sizes`
     pairs: of (7), the rows of each rotation, (turns, 2), see `rotation_pairs`
+    redraw: draws the columns that the site lacks, before (8); it changes Y, too
     Moves are (chains, p (p - 1)), rotations (chains, p). All graphs in `draw` must have a spectral
     radius below 1; the returned graphs have one too.
     """
@@ -179,19 +184,21 @@ def sweep_graph(
     graph = matrices(draw.theta, p)
     errors = Y - graph @ Y
     if law.degree == 1 and law.records:
-        power = np.broadcast_to(law.shape(prior)[:, None], draw.b.shape)
+        power = np.broadcast_to(law.shape(prior), draw.b.shape)
         errors -= Locations(errors, prior.scale).draw(power, noise.location)[..., None]
     square = clip_variance(2 * t / draw.v)
     steps = step_sizes(reach, square) * noise.move
     deviation = draw.theta - theta
     threshold = noise.chance + np.log((square + (deviation + steps) ** 2) / (square + deviation**2))
     moved, size = move_entries(Y, graph, errors, steps, threshold, prior, law)
-    scale = law.powers[:, None] * (prior.scale + size)
+    scale = law.row_powers * (prior.scale + size)
     b = clip_variance(scale / noise.gamma) ** (1 / law.degree)
     means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
     turned = rotate_rows(
         graph, errors, b, means, squares, prior, law, pairs, noise.angle, noise.turn
     )
+    if redraw is not None:
+        redraw(Y, graph, errors, b, means, squares)
     ordered = is_ordered(theta, p)
     own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
     w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)
