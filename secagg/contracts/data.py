@@ -192,6 +192,11 @@ class PublicFacts:
     public_records: NDArray[np.float64] | None = field(default=None, compare=False)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def lacked_by(self, site: str) -> tuple[str, ...]:
+        """Return the columns that this site lacks; none for a name that is no site's."""
+        found = [name for name, having in self.partial.items() if site not in having]
+        return tuple(found) if site in self.sites else ()
+
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:
         """The positions of the variables that a name stands for: a column, or one variable."""
@@ -271,6 +276,14 @@ class SiteRecords:
     def persons_count(self) -> int:
         """The number of persons; of records, if no column names persons."""
         return len(np.unique(self.persons)) if len(self.persons) else len(self.values)
+
+    def held(self, public: PublicFacts) -> SiteRecords:
+        """Return the records without the variables of columns that the site lacks."""
+        if not self.lacking:
+            return self
+        return replace(
+            self, values=self.values[:, [v.column not in self.lacking for v in public.variables]]
+        )
 
     def part(self, start: int, end: int) -> SiteRecords:
         """Return so many of the records, with the counts of all."""

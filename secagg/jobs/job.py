@@ -26,6 +26,7 @@ from pydantic import (
 from secagg.core.identity import alike
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
+from secagg.jobs.columns_read import with_partial
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.public_records import PublicRecords
 
@@ -286,6 +287,8 @@ class Job(_Strict):
     """Comparisons that are allowed only if one person holds all the data."""
     engine: Engine = Engine()
     """How messages are carried: within one process or between several."""
+
+    _read_partial = model_validator(mode="before")(with_partial)
 
     @property
     def agreed(self) -> dict[str, Any]:

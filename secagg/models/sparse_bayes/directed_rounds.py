@@ -181,7 +181,9 @@ class DirectedRounds(SparseModel):
         }
 
     def begin_lacking(self, z: Array, lacked: NDArray[np.int64]) -> State:
-        columns = z.T.copy() if self.errors == "laplace" else own_scatter(z, lacked)
+        columns = z.T.copy()
+        if self.errors == "gaussian":
+            columns = own_scatter(scatter_columns(np.delete(z, lacked, axis=1)), lacked)
         values = first_values((self.replicas, len(lacked), columns.shape[1]))
         return {"Y": columns, "lacked": lacked, "values": values}
 
@@ -285,20 +287,19 @@ class DirectedRounds(SparseModel):
         theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
         law = law_of_group(sites, 1 if self.errors == "laplace" else 2, n, repeated(heat))
         draw, first_reach = self.at_start(sites, now), np.concatenate([s["reach"] for s in sites])
+        drawn: State = {}
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
             latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])
-            exact = {"latent": latent}
-            Y = latent_columns(latent, 1 / sites[0]["unit"])
+            drawn["latent"], Y = latent, latent_columns(latent, 1 / sites[0]["unit"])
         else:
-            exact = {}
             Y = columns_of_group(sites, self.replicas)
         redraw = redraw_of_group(sites, self.entries(p), law, self.noise, rngs[0])
         draw, reach, taken_moves = self._sweep(
             Y, draw, first_reach, theta, t, law, now, rngs, redraw
         )
         if redraw is not None:
-            exact = {"values": Y[:, sites[0]["lacked"]]}
+            drawn["values"] = Y[:, sites[0]["lacked"]]
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
         pairs = pairs_of(p, now.number)
@@ -334,7 +335,7 @@ class DirectedRounds(SparseModel):
             mine = {name: values[at] for name, values in memory.items()}
             sent = {name: values[at] for name, values in update.items()}
             kept = {name: value for name, value in site.items() if name not in ("d", "m")}
-            answers.append((sent, {**kept, **mine, **exact, "own": own}))
+            answers.append((sent, {**kept, **mine, **drawn, "own": own}))
         return answers
 
     def _sweep(

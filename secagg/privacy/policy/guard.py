@@ -152,7 +152,7 @@ class Guard:
             self._own = record_rules.own_records(rows, public)
         question = self.template.question
         if self._on_questions is None and question is not None:
-            read = ReadQuestion(question, rows)
+            read = ReadQuestion(question, rows.held(public))
             self._on_questions = compare_records(
                 read, self._questions(), self.reread, *self.policy.on_record_sets
             )

@@ -28,8 +28,8 @@ not the values, of h held (interweaving: Yu and Meng 2011, "To center or not to 
     theta_hj -> theta_hj + d:       the values change by d Y_j                                   (4)
 
 Both are Metropolis steps with symmetric proposals of log g and d. Their density is the prior of b_h
-or theta_hj times the likelihood of the errors of all other columns and |det A|^(beta nu); the errors
-e_h / b_h have a law without parameters.
+or theta_hj times the likelihood of the errors of all other columns and |det A|^(beta nu). The
+errors e_h / b_h have a law without parameters.
 
 In copies of a chain in which the records count less, the rows of L keep the power 1
 (`ErrorLaw.full`): values that count less would be values of nothing, and have no proper law. With
@@ -50,7 +50,6 @@ from secagg.errors import JobError
 from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, is_stable
-from secagg.models.sparse_bayes.normal_graph import scatter_columns
 
 Indices = NDArray[np.int64]
 
@@ -87,7 +86,8 @@ def check_lacking(
     acts = np.zeros((len(names), len(names)), dtype=bool)
     acts[entries] = True
     for site in public.sites if copies > 1 else ():
-        lacked = [i for i, name in enumerate(names) if site not in public.partial.get(name, (site,))]
+        without = public.lacked_by(site)
+        lacked = [i for i, name in enumerate(names) if name in without]
         reached = np.linalg.matrix_power(acts[np.ix_(lacked, lacked)].astype(float), len(lacked))
         if lacked and reached.any():  # a path with as many arrows as columns has a cycle
             shown = ", ".join(names[i] for i in lacked)
@@ -261,9 +261,9 @@ def draw_scatter(
     F[:, lacked] = np.concatenate([slope @ F[:, own, : len(own)] + root @ Z, root @ T], axis=-1)
 
 
-def own_scatter(z: Array, lacked: Indices) -> Array:
-    """Return F of (2) with F_L = 0, (p, p), of centred records z (n, p)."""
-    p = z.shape[1]
-    F, own = np.zeros((p, p)), np.delete(np.arange(p), lacked)
-    F[own, : len(own)] = scatter_columns(z[:, own])
+def own_scatter(own: Array, lacked: Indices) -> Array:
+    """Return F of (2) with F_L = 0, (p, p); own: F_O without zeros."""
+    p = len(own) + len(lacked)
+    F = np.zeros((p, p))
+    F[np.delete(np.arange(p), lacked), : len(own)] = own
     return F
