@@ -71,7 +71,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     Disclosure,
@@ -85,9 +84,10 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placement, Placements
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
-from secagg.models.common.variables import choose
 from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.directed_paths import DirectedPaths
+from secagg.models.sparse_bayes.joint.known_arrows import is_acyclic
+from secagg.models.sparse_bayes.laplace_graph import Order
 from secagg.models.sparse_bayes.markov_random_field import (
     NOT_JUDGED,
     discoveries,
@@ -133,8 +133,6 @@ _REVEALED = {
 class SparseDirected(DirectedPaths):
     """A directed graph, cycles allowed."""
 
-    variables: tuple[str, ...] | None = None
-    """The columns of the graph, at least two. If it is not set, all columns."""
     fdr: float = 0.1
     """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
@@ -155,9 +153,11 @@ class SparseDirected(DirectedPaths):
 
     @property
     def title(self) -> str:
-        if self._surrogate:
+        kind = "order of the columns known" if self.order_known else "cycles allowed"
+        if not self.order_known and (self.tiers or self.forbidden):
+            kind = "some arrows ruled out"
+        elif not self.order_known and self.errors == "gaussian":
             return SURROGATE
-        kind = "order of the columns known" if self.ordered else "cycles allowed"
         return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
 
     @property
@@ -194,16 +194,13 @@ class SparseDirected(DirectedPaths):
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
-    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        return choose(public, self.variables, "method.variables")
-
     def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return one family of coefficients: the entries of the graph."""
         self.check_spike(self.prior)
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
-        return 1, len(self.entries(p)[0])
+        return 1, len(self.entries(p, self.known(public))[0])
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own graph, error scales (in the units analysed) and acceptance rates."""
@@ -218,7 +215,9 @@ class SparseDirected(DirectedPaths):
                 **{key: float(values[i]) for key, values in own["theta"].items()},
                 "moves_taken": float(own["moves_taken"]["mean"][i]),
             }
-            for i, (j, h) in enumerate(zip(*self.entries(len(names)), strict=True))
+            for i, (j, h) in enumerate(
+                zip(*self.entries(len(names), self.known(public)), strict=True)
+            )
         ]
         scales = [
             {"column": name, **{key: float(values[j]) for key, values in own["b"].items()}}
@@ -226,7 +225,7 @@ class SparseDirected(DirectedPaths):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
-        if self._surrogate:
+        if self._surrogate(self.known(public)):
             summary["notes"] = [NOT_DETERMINED]
         if self.errors == "gaussian":
             summary["partial_correlations"] = [
@@ -244,17 +243,22 @@ class SparseDirected(DirectedPaths):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
-        found = self._result(state)
+        found, knowledge = self._result(state), self.knowledge_of(public)
         # the sampler's own: the powers of the copies after warmup
         powers = np.sort(state["shared"]["heat"])[:: -self.chains].tolist()
         sampler = {**found.summary["sampler"], "powers": powers}
-        return Result({**found.summary, "sampler": sampler}, found.arrays)
+        summary = {**found.summary, "sampler": sampler}
+        if knowledge is not None:
+            notes = [*summary["notes"], knowledge.note()]
+            summary |= {**knowledge.summary, "notes": notes}
+        return Result(summary, found.arrays)
 
     def _result(self, state: State) -> Result:
-        if self._surrogate:
-            return surrogate_result(self, state, self.level, self.fdr)
+        known = self.known_from(state["shared"])
+        if self._surrogate(known):
+            return surrogate_result(self, state, self.level, self.fdr, known)
         draws, names = recorded_draws(state), state["columns"]
-        targets, sources = self.entries(len(names))
+        targets, sources = self.entries(len(names), known)
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges, agree = discoveries(pip, self.fdr), agreed(self.chains, *posteriors.values())
@@ -282,9 +286,9 @@ class SparseDirected(DirectedPaths):
             if row["undecided"]
         ]
         summary = with_note_on_undecided(summary, open_arrows, "")
-        if not self.ordered:
+        if not is_acyclic(known):
             theta, chance = (draws[name][:, :, 0] for name in ("theta", "inclusion"))
-            pairs = pairs_without_directions(theta, chance, names, self.level)
+            pairs = pairs_without_directions(theta, chance, names, self.level, known)
             note = note_on_directions(arrows, pairs)
             summary = {**summary, "pairs_without_directions": pairs,
                        "notes": [*summary["notes"], *([note] if note else [])]}  # fmt: skip
@@ -302,7 +306,6 @@ class SparseDirected(DirectedPaths):
         drawn = draw_arrays(draws, own_eta=self.own_eta)
         return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
 
-    @property
-    def _surrogate(self) -> bool:
-        """Whether directions are not determined."""
-        return self.errors == "gaussian" and not self.ordered
+    def _surrogate(self, known: Order) -> bool:
+        """Return whether directions are not determined."""
+        return self.errors == "gaussian" and not is_acyclic(known)

@@ -33,6 +33,7 @@ from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_place
 from secagg.models.sparse_bayes.joint.paths import advance, begin_path
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
+    Order,
     Redraw,
     draw_graph_noise,
     entry_positions,
@@ -68,7 +69,7 @@ FLOOR = 1e-15  # of lambda: none
 class Case:
     """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path;
     fixed: whether the spike is fixed, and the spread's prior narrower; lacking: whether each site
-    lacks a column, the first one the first
+    lacks a column, the first one the first; ruled_out: by "tiers" or "edge"
     """
 
     degree: int = 1
@@ -77,18 +78,30 @@ class Case:
     steps: int = 0
     fixed: bool = False
     lacking: bool = False
+    ruled_out: str = ""
 
     @property
     def prior(self) -> SpikeSlab:
         return replace(PRIOR, spike=0.01, spread=0.3) if self.fixed else PRIOR
 
     @property
+    def order(self) -> Order:
+        return RULED_OUT.get(self.ruled_out, self.ordered)
+
+    @property
     def entries(self) -> int:
-        return len(entry_positions(P, ordered=self.ordered)[0])
+        return len(entry_positions(P, ordered=self.order)[0])
+
+
+TIERS, NO_EDGE = (~np.eye(P, dtype=bool) for _ in range(2))
+TIERS[0, 1:] = NO_EDGE[2, 0] = False  # no column acts on the first; the first not on the last
+RULED_OUT: dict[str, Order] = {"tiers": TIERS, "edge": NO_EDGE}
+ORDERS: dict[int, Order] = {3: True, 4: TIERS, 5: NO_EDGE, 6: False}
+"""By number of entries."""
 
 
 def graphs(theta: Array) -> Array:
-    rows, columns = entry_positions(P, ordered=theta.shape[-1] == P * (P - 1) // 2)
+    rows, columns = entry_positions(P, ordered=ORDERS[theta.shape[-1]])
     made = np.zeros((len(theta), P, P))
     made[:, rows, columns] = theta
     return made
@@ -179,7 +192,7 @@ def moved_together(
     number: int, rng: np.random.Generator,
 ) -> tuple[Common, list[GraphDraw], Flags]:  # fmt: skip
     """Choose between the present graphs of all and an alternative; b and w are drawn later."""
-    pairs, ordered = pairs_of(P, number), case.ordered
+    pairs, ordered = pairs_of(P, number), case.order
     # as if there were few records, so that shifts are long
     proposed = propose(graphs(common.theta), pairs, 10, rng, ordered=ordered)
     places = exchange_places(pairs, proposed.reversal, P, ordered=ordered)
@@ -193,7 +206,9 @@ def moved_together(
             Y, graphs(site.theta), graphs(others[-1].theta), pairs, np.ones((len(Y), 1)), NOISE,
             law, -1e12,
         )[:, 0]  # fmt: skip
-    common, _, taken = choose(common, {}, proposed, total, pairs, case.prior, rng, p=P)
+    common, _, taken = choose(
+        common, {}, proposed, total, pairs, case.prior, rng, p=P, ordered=ordered
+    )
     changed = in_pairs(pairs, taken, P, ordered=ordered)
     moved = [
         replace(
@@ -225,7 +240,7 @@ def moved_on_a_path(
         draw_location_and_scale(Y, graphs(site.theta), NOISE, law, rng)
         for site, Y, law in zip(sites, data, laws, strict=True)
     ]
-    rows, columns = entry_positions(P, ordered=case.ordered)
+    rows, columns = entry_positions(P, ordered=case.order)
     for _ in range(case.steps + 1):
         total = {"likelihood": np.zeros(many), "slope": np.zeros((many, case.entries))}
         for d, (m, b), Y, law in zip(apart, held, data, laws, strict=True):
@@ -272,7 +287,7 @@ def lacking_of(
 ) -> tuple[Array, Redraw]:
     """Return the columns of a site that lacks column h, with a first draw of it, and its step."""
     allowed, lacked = np.zeros((P, P), dtype=bool), np.array([h])
-    allowed[entry_positions(P, ordered=case.ordered)] = True
+    allowed[entry_positions(P, ordered=case.order)] = True
     if case.degree == 1:
         Y = Y.copy()
         Y[:, h] -= Y[:, h].mean(axis=-1, keepdims=True)  # has the law given the rest
@@ -317,13 +332,23 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
             if case.noise:
                 latents[i], site = draw_latent_graph(
                     latents[i], np.ones(P), n - 1, site, common.theta, common.t, NOISE, rng,
-                    warmup=0,
+                    warmup=0, ordered=case.order,
                 )  # fmt: skip
                 Y = latent_columns(latents[i], np.ones(P))  # noqa: PLW2901
-            noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.ordered)
-            pairs = rotation_pairs(P, number, ordered=case.ordered)
+            noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.order)
+            pairs = rotation_pairs(P, number, ordered=case.order)
             site, _, _ = sweep_graph(
-                Y, site, reach, common.theta, common.t, NOISE, law, noise, pairs, redraws[i]
+                Y,
+                site,
+                reach,
+                common.theta,
+                common.t,
+                NOISE,
+                law,
+                noise,
+                pairs,
+                redraws[i],
+                case.order,
             )
             held = SiteDraw(site.theta, site.b, site.w, site.v)
             update, _ = paper_update(held, common.theta, common.t, FLOOR)
@@ -381,6 +406,19 @@ def test_so_do_normal_errors_known_orders_and_noisy_moments(case: Case) -> None:
     """Errors have a variance near 1, so that sums of squares of eight records are near 8."""
     records = (5, 6, 9) if case.noise else (5, 0, 8)
     z = scores(6000, records, rounds=8, seed=3, case=case)
+    assert np.max(np.abs(z)) < 4.5
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case(ruled_out="tiers", steps=3), Case(2, ruled_out="tiers"), Case(ruled_out="edge"),
+     Case(2, ruled_out="edge", noise=0.5), Case(ruled_out="tiers", lacking=True)],
+    ids=str,
+)  # fmt: skip
+def test_so_do_graphs_without_some_arrows(case: Case) -> None:
+    """In tiers two rows rotate; without one edge, none may but those of the common graph."""
+    records = (5, 6, 9) if case.noise else (5, 0, 8)
+    z = scores(6000, records, rounds=8, seed=7, case=case)
     assert np.max(np.abs(z)) < 4.5
 
 

@@ -65,13 +65,14 @@ def first_values(shape: tuple[int, int, int]) -> Array:
 def check_lacking(
     public: PublicFacts,
     columns: Indices,
-    entries: tuple[Indices, Indices],
+    allowed: NDArray[np.bool_],
     copies: int,
     scale: str,
 ) -> None:
     """Raise `JobError` if a job asks for what cannot be drawn for columns that sites lack.
 
-    columns: the variables of the graph; entries: row and column of each entry; copies: of a chain
+    columns: the variables of the graph; allowed: which effects are possible, (p, p); copies: of
+        each chain
     """
     names = [public.variables[i].column for i in columns]
     if not any(name in public.partial for name in names):
@@ -83,12 +84,10 @@ def check_lacking(
     if scale != "pooled":
         what = "must be 'pooled', because a site has no deviation of a column that it lacks"
         raise JobError("method.scale", what, "Leave it out.")
-    acts = np.zeros((len(names), len(names)), dtype=bool)
-    acts[entries] = True
     for site in public.sites if copies > 1 else ():
         without = public.lacked_by(site)
         lacked = [i for i, name in enumerate(names) if name in without]
-        reached = np.linalg.matrix_power(acts[np.ix_(lacked, lacked)].astype(float), len(lacked))
+        reached = np.linalg.matrix_power(allowed[np.ix_(lacked, lacked)].astype(float), len(lacked))
         if lacked and reached.any():  # a path with as many arrows as columns has a cycle
             shown = ", ".join(names[i] for i in lacked)
             what = f"must be 1, because site {site!r} lacks {shown}, which may act on each other"

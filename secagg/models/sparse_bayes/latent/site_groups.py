@@ -13,7 +13,14 @@ import numpy as np
 from secagg.contracts import State, Update
 from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.laplace_graph import Indices, Redraw
+from secagg.models.sparse_bayes.laplace_graph import (
+    GraphDraw,
+    Order,
+    Redraw,
+    allowed_entries,
+    redrawn_scales,
+)
+from secagg.models.sparse_bayes.latent.graph import draw_latent_graph, latent_columns
 from secagg.models.sparse_bayes.latent.lacking import Lacking
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 
@@ -51,20 +58,15 @@ def columns_of_group(sites: Sequence[State], replicas: int) -> Array:
 
 def redraw_of_group(
     sites: Sequence[State],
-    entries: tuple[Indices, Indices],
+    known: Order,
     law: ErrorLaw,
     prior: NoisePrior,
     rng: np.random.Generator,
 ) -> Redraw | None:
-    """Return the step that draws the columns that a site lacks; None if it lacks none.
-
-    entries: row and column of each entry of the graph
-    """
+    """Return the step that draws the columns that a site lacks; None if it lacks none."""
     if "lacked" not in sites[0]:
         return None
-    p = sites[0]["Y"].shape[0]
-    allowed = np.zeros((p, p), dtype=bool)
-    allowed[entries] = True
+    allowed = allowed_entries(sites[0]["Y"].shape[0], known)
     return Lacking(sites[0]["lacked"], allowed, law, prior, rng).redraw
 
 
@@ -75,3 +77,26 @@ def law_of_group(sites: Sequence[State], degree: int, records: int, heat: Array)
     full = np.zeros(sites[0]["Y"].shape[0], dtype=bool)
     full[sites[0]["lacked"]] = True
     return ErrorLaw(degree, records, heat, full)
+
+
+def move_latent(
+    site: State,
+    draw: GraphDraw,
+    theta: Array,
+    t: Array,
+    prior: NoisePrior,
+    law: ErrorLaw,
+    rng: np.random.Generator,
+    known: Order,
+    *,
+    warmup: int,
+) -> tuple[State, GraphDraw]:
+    """Return a site's exact moments, and the draws moved with them, before a round's sweeps.
+
+    warmup: number of this round, counted from 1; 0 after warmup
+    """
+    latent, factors = site["latent"], 1 / site["unit"]
+    draw = redrawn_scales(latent_columns(latent, factors), draw, prior, law, rng, known)
+    return draw_latent_graph(
+        latent, factors, law.contrasts, draw, theta, t, prior, rng, warmup=warmup, ordered=known
+    )

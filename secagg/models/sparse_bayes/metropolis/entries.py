@@ -126,11 +126,13 @@ def move_entries(
     threshold: Array,
     prior: NoisePrior,
     law: ErrorLaw,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.bool_], Array]:
     """Propose to move every entry once, row by row; return which moved, and S (chains, p).
 
     Y: (p, n) or (chains, p, n); graph: (chains, p, p) and errors: (chains, p, n), changed in place
-    steps: the proposed moves, (chains, p (p - 1)), or half as many for an ordered graph
+    steps: the proposed moves, (chains, entries)
+    allowed: which entries there are, (p, p); None: all off the diagonal
     threshold: log of a uniform plus the move's loss in the prior; the gain in likelihood must
         exceed it
     """
@@ -138,7 +140,8 @@ def move_entries(
     power = np.broadcast_to(law.shape(prior), (chains, p))
     accepted = np.zeros(steps.shape[::-1], dtype=bool)
     determinants = law.powers * law.contrasts
-    sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
+    sums, unit = np.empty((chains, p)), np.eye(p)
+    allowed = unit == 0 if allowed is None else allowed
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
     for j in range(p):
@@ -148,9 +151,7 @@ def move_entries(
         slack = np.where(np.all(inverse[1] >= 0, axis=(1, 2)), 1.0, -np.inf)
         volume, error = np.ones(chains), errors[:, j]
         size = prior.scale + law.size(error)
-        for h in range(p if full else j):
-            if h == j:
-                continue
+        for h in np.flatnonzero(allowed[j]).tolist():
             step, old = steps[i], graph[:, j, h]
             new = old + step
             moved = error - step[:, None] * Y[..., h, :]
