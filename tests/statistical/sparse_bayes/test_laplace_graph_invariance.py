@@ -94,7 +94,7 @@ class Case:
 
 
 TIERS, NO_EDGE = (~np.eye(P, dtype=bool) for _ in range(2))
-TIERS[0, 1:] = NO_EDGE[2, 0] = False  # no column acts on the first; the first not on the last
+TIERS[1:, 0] = NO_EDGE[2, 0] = False  # the first column acts on none; or not on the last
 RULED_OUT: dict[str, Order] = {"tiers": TIERS, "edge": NO_EDGE}
 ORDERS: dict[int, Order] = {3: True, 4: TIERS, 5: NO_EDGE, 6: False}
 """By number of entries."""
@@ -374,12 +374,17 @@ def test_the_sampler_keeps_the_prior_invariant() -> None:
     assert np.max(np.abs(z)) < 4.5
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize(("module", "steps"), [(common_moves, 0), (paths, 4)])
+@pytest.mark.parametrize(
+    ("module", "case"),
+    [(common_moves, Case()), (common_moves, Case(fixed=True)), (paths, Case(steps=4)),
+     (paths, Case(steps=4, fixed=True)), (common_moves, Case(ruled_out="tiers")),
+     (common_moves, Case(ruled_out="edge"))],
+    ids=str,
+)  # fmt: skip
 def test_common_moves_alone_keep_it_and_a_halved_prior_is_seen(
-    module: Any, steps: int, fixed: bool, monkeypatch: pytest.MonkeyPatch
+    module: Any, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case, right = Case(steps=steps, fixed=fixed), module.log_prior
+    right = module.log_prior
     # 18 statistics, two-sided: |z| > 4.5 in one of 8000 runs by chance
     assert np.max(np.abs(scores_of_common_moves(case, 5))) < 4.5
     monkeypatch.setattr(module, "log_prior", lambda *read: right(*read) / 2)
