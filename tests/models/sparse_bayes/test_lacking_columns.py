@@ -73,7 +73,7 @@ def planned(raw: dict[str, Any], data: dict[str, pd.DataFrame] | None = None) ->
 
 def test_piecewise_draws_have_the_density() -> None:
     """Against the distribution function on a grid; a weight of 0, and two equal knots."""
-    rng, n = np.random.default_rng(1), 20_000
+    rng, n = np.random.default_rng(1), 400_000
     knots, weights = np.array([0.5, -1.0, 2.0, 0.5, 30.0]), np.array([1.0, 0.3, 2.0, 0.4, 0.0])
     drawn = draw_piecewise(np.tile(knots[:, None], (1, 1, n)), weights[None], rng)[0]
     grid = np.linspace(-40, 40, 400_001)
@@ -294,6 +294,22 @@ def test_with_normal_errors_a_site_reads_moments_of_the_columns_that_it_has() ->
         sent.append(update)
     for name, value in sent[0].items():
         np.testing.assert_allclose(np.abs(sent[1][name]), np.abs(value), rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("errors", ["laplace", "gaussian"])
+def test_values_are_drawn_again_from_those_of_the_round_before(errors: str) -> None:
+    plan = planned(job(errors=errors, temperatures=1, path_steps=0))
+    site, public, method = read_records(plan, plan.sources["s3"]), plan.public, plan.method
+    message = {"theta": np.zeros((2, 1, 6)), "t": np.full((2, 1, 6), 0.1), "scale": np.ones(3),
+               "records": 160, **method.begin_shared_state(public)}  # type: ignore[attr-defined]  # fmt: skip
+    _, memory = method.contribute(DRAWS, site, message, {}, public, seeded_random(bytes(32)))
+    assert memory["values"].std() > 0.1
+    answers = [
+        method.contribute(DRAWS, site, message, each, public, seeded_random(bytes(32)))[0]
+        for each in (memory, memory, {**memory, "values": memory["values"][..., ::-1]})
+    ]
+    same, other = (np.array_equal(answers[0]["d"], each["d"]) for each in answers[1:])
+    assert same and not other
 
 
 # --- arrows that are ruled out --------------------------------------------------------------------

@@ -175,9 +175,7 @@ class Lacking:
         made = graph.copy()
         made[:, h, j] += d
         change = d[:, None] * Y[:, j]
-        others = graph[:, :, h].copy()
-        others[:, h] = 0.0  # its own errors stay
-        changed = errors - others[..., None] * change[:, None]
+        changed = errors - graph[:, :, h, None] * change[:, None]  # not its own: theta_hh is 0
         gain = self._likelihood_of_others(changed, b, h) - self._likelihood_of_others(errors, b, h)
         far = (made[:, h, j] - mean[:, h, j]) ** 2, (graph[:, h, j] - mean[:, h, j]) ** 2
         gain -= np.log((square[:, h, j] + far[0]) / (square[:, h, j] + far[1]))
