@@ -265,7 +265,7 @@ def scores_of_common_moves(case: Case, seed: int) -> Array:
     law = ErrorLaw(case.degree, 0)
     common, sites = fresh(len(nobody), 1, case, rng)
     apart = sites[0].theta - common.theta
-    for number in range(100 if case.ruled_out else 20):  # a pair of rows in every third
+    for number in range(60 if case.ruled_out else 20):  # a pair of rows in every third
         if case.steps:
             common, sites, _ = moved_on_a_path(common, sites, [nobody], [law], case, rng)
         else:

@@ -126,13 +126,13 @@ def move_entries(
     threshold: Array,
     prior: NoisePrior,
     law: ErrorLaw,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: NDArray[np.bool_],
 ) -> tuple[NDArray[np.bool_], Array]:
     """Propose to move every entry once, row by row; return which moved, and S (chains, p).
 
     Y: (p, n) or (chains, p, n); graph: (chains, p, p) and errors: (chains, p, n), changed in place
     steps: the proposed moves, (chains, entries)
-    allowed: which entries there are, (p, p); None: all off the diagonal
+    allowed: which entries there are, (p, p)
     threshold: log of a uniform plus the move's loss in the prior; the gain in likelihood must
         exceed it
     """
@@ -141,7 +141,6 @@ def move_entries(
     accepted = np.zeros(steps.shape[::-1], dtype=bool)
     determinants = law.powers * law.contrasts
     sums, unit = np.empty((chains, p)), np.eye(p)
-    allowed = unit == 0 if allowed is None else allowed
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
     for j in range(p):
