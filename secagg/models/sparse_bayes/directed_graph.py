@@ -3,7 +3,9 @@
 Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k.
 Errors have a Laplace distribution. With normal errors, `errors = "gaussian"`, sites need moments
 only, but causes and effects cannot be told apart (`secagg.models.sparse_bayes.normal_graph`),
-unless the order of the columns is known: `ordered` leaves out the entries with h after j.
+unless the order of the columns is known: `ordered` leaves out the entries with h after j, and
+`tiers` and `forbidden` others (`secagg.models.sparse_bayes.joint.known_arrows`). A site may lack
+columns, whose values it draws (`secagg.models.sparse_bayes.latent.lacking`).
 Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
 entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
 `secagg.models.sparse_bayes.laplace_graph` computes a site's draws, and
@@ -29,7 +31,9 @@ The result also says about which arrows the chains agree, and what the draws tel
 columns without directions (`secagg.models.sparse_bayes.without_directions`).
 
 What the transcript determines (Guarantees: only this)
-    * The number of records and, with scale = "pooled", columns' pooled variances within sites.
+    * The number of records and, with scale = "pooled", columns' pooled variances within sites. Of a
+      column that some sites lack: the sum of squares at the three or more sites that have it. At
+      how many sites a column exists, and at which, is in the job.
     * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
       l = lambda_k^2 and d = theta_k - theta are the site's own random draws. Their distribution at
       a site depends on all of its records, not on a few moments. Over many rounds the sums
@@ -59,6 +63,8 @@ fewer records than columns       no special case: only I - Theta is inverted
 a column that is constant there  effects on it are drawn near zero there, because their sum is its
                                  error; for its effects on others there are no data, so they follow
                                  theta
+a column that the site lacks     its values are drawn; effects on and of it follow theta, as far as
+                                 the other columns say nothing
 columns that are collinear       the prior decides between them; R-hat and ESS show how well
 a column constant everywhere     with scale = "pooled" an error names it
 a theta or t that is not finite  `PeerError`, nothing is sent
@@ -163,11 +169,11 @@ class SparseDirected(DirectedPaths):
     @property
     def disclosure(self) -> Disclosure:
         return sampler_disclosure(
-            "The number of records; with scale = 'pooled' each column's variance within sites; and "
-            "in every round, for every chain, sums over sites of differences between each site's "
-            "own graph, drawn at random given its records, and the common graph, and of the "
-            "logarithm of the likelihood of these graphs and of alternatives to them, with its "
-            "slopes. Over many "
+            "The number of records; with scale = 'pooled' each column's variance within the sites "
+            "that have it; and in every round, for every chain, sums over sites of differences "
+            "between each site's own graph, drawn at random given its records, and the common "
+            "graph, and of the logarithm of the likelihood of these graphs and of alternatives to "
+            "them, with its slopes. Over many "
             f"rounds the draws average out. {_REVEALED[self.errors]}",
             f"{ANY_STEP} For example, it can learn the likelihood of all records together, and its "
             "slopes, at any graph that it chooses, nearly without the noise of the sites' draws.",
