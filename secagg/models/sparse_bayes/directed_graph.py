@@ -254,10 +254,28 @@ class SparseDirected(DirectedPaths):
         powers = np.sort(state["shared"]["heat"])[:: -self.chains].tolist()
         sampler = {**found.summary["sampler"], "powers": powers}
         summary = {**found.summary, "sampler": sampler}
+        notes = list(summary["notes"])
+        if lacking := self._lacking(public):
+            summary["lacking"] = lacking
+            listed = "; ".join(f"{name!r} at {', '.join(at)}" for name, at in lacking.items())
+            notes.append(
+                f"Sites that lack a column drew its values, as missing at random: {listed}. There "
+                "the records say little about its effects, which are taken to be near the common "
+                "ones."
+            )
         if knowledge is not None:
-            notes = [*summary["notes"], knowledge.note()]
-            summary |= {**knowledge.summary, "notes": notes}
-        return Result(summary, found.arrays)
+            summary |= knowledge.summary
+            notes.append(knowledge.note())
+        return Result({**summary, "notes": notes}, found.arrays)
+
+    def _lacking(self, public: PublicFacts) -> dict[str, list[str]]:
+        """Return the sites that lack each column of the graph."""
+        names = [public.variables[i].column for i in self.columns(public)]
+        return {
+            name: [site for site in public.sites if site not in having]
+            for name, having in public.partial.items()
+            if name in names
+        }
 
     def _result(self, state: State) -> Result:
         known = self.known_from(state["shared"])

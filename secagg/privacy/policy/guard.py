@@ -144,7 +144,7 @@ class Guard:
         With noise there are none: see `secagg.privacy.policy.job_rules`.
         """
         if not self._records:
-            self._records = canonical_encoding.digest(rows.values).hex()
+            self._records = canonical_encoding.digest(rows.held(public).values).hex()
         self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return

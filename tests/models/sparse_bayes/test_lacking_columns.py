@@ -1,6 +1,7 @@
 """Columns that a site lacks, and arrows that a job rules out, in directed graphs."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,15 @@ def test_all_protocols_give_the_same_bits_and_the_site_that_lacks_it_takes_part(
         assert {each[key].tobytes() for each in arrays} == {value.tobytes()}, key
     # all four sites' records, and of the column three sites' squares in units of all
     assert runs[0].result.summary["n"] == 40 + 41 + 42 + 43
+    assert runs[0].result.summary["lacking"] == {"c": ["s3"]}
+
+
+def test_a_second_job_reads_the_same_records(tmp_path: Path) -> None:
+    """The ledger of the site that lacks a column knows its records, which have no such column."""
+    for seed in (1, 2):
+        raw = job(seed=seed, temperatures=1, path_steps=0)
+        raw["sites"]["ledgers"] = str(tmp_path)
+        assert run(raw, tables(), random=replayable_random(seed)).result.summary["n"] == 166
 
 
 def test_the_scale_is_that_of_the_sites_that_have_the_column() -> None:
