@@ -183,6 +183,7 @@ def test_laplace_errors_have_it_too_at_every_power(beta: float) -> None:
 # --- jobs and sites -------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("errors", ["laplace", "gaussian"])
 def test_all_protocols_give_the_same_bits_and_the_site_that_lacks_it_takes_part(
     errors: str,
@@ -201,6 +202,7 @@ def test_all_protocols_give_the_same_bits_and_the_site_that_lacks_it_takes_part(
     assert runs[0].result.summary["lacking"] == {"c": ["s3"]}
 
 
+@pytest.mark.system
 def test_a_second_job_reads_the_same_records(tmp_path: Path) -> None:
     """The ledger of the site that lacks a column knows its records, which have no such column."""
     for seed in (1, 2):
@@ -265,6 +267,7 @@ def test_other_columns_and_rules_that_are_refused() -> None:
         assert caught.value.where == where
 
 
+@pytest.mark.system
 def test_two_lacking_columns_in_a_cycle_need_one_copy_or_tiers() -> None:
     data = {name: table.drop(columns="b", errors="ignore") if name == "s3" else table
             for name, table in tables().items()}  # fmt: skip
