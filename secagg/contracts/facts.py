@@ -238,6 +238,7 @@ class MethodFacts:
     edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
         why the rule is not known. Otherwise None
     public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
+    partial_columns: whether sites may lack columns that it analyses (`PublicFacts.partial`)
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
     """
@@ -256,6 +257,7 @@ class MethodFacts:
     contribute_batched: ContributeBatched | None = None
     title_under_noise: str = ""
     public_records: bool = False
+    partial_columns: bool = False
 
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""

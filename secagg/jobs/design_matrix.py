@@ -92,6 +92,8 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
         min_sites=job.release.min_sites or 1,
         chosen_persons=noised and privacy.person is not None and not privacy.person_pinned,
         counted_persons=not noised and privacy.person is not None,
+        partial={n: tuple(site for site in each.sites if site in sites)
+                 for n, each in job.partial.items() if n in job.columns},
     )  # fmt: skip
     return public if job.public is None else replace(public, public_records=_public(job, public))
 
@@ -188,7 +190,13 @@ def read_rows(
     place: where a row of the table is, for the text of an error
     Raises `DataError`, whose text stays at the site.
     """
-    names = Counter(table.columns)
+    names, lacking = Counter(table.columns), public.lacked_by(who)
+    for name in lacking:
+        if names[name]:
+            what = f"the job says that this site lacks column {name!r}, but its table has it"
+            raise DataError(who, what, f"Add the site to partial.{name}.sites in the job.")
+        stand_in = getattr(columns[name], "low", 0.0)  # a value that is not clipped; not used
+        table, names[name] = table.assign(**{name: stand_in}), 1
     for name in (*columns, *([] if person is None else [person])):
         if names[name] == 0:
             advice = f"It has {', '.join(map(str, table.columns))}."
@@ -219,6 +227,7 @@ def read_rows(
         persons = numbers[used]
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
+    scaled[:, [v.column in lacking for v in public.variables]] = 0.0
     if public.clip is not None:
         remarks += _shrunk(scaled, public.clip.norm, who)
         scaled = clip_persons(clip_rows(scaled, public.clip), persons.tolist(), public.clip)
@@ -228,7 +237,7 @@ def read_rows(
     concerned = tuple(persons_of(numbers, rows) for rows in few)
     return SiteRecords(
         scaled, incomplete, counts, tuple(remarks), np.array(read.shares), used, who,
-        surplus=surplus, persons=persons, concerned=concerned,
+        surplus=surplus, persons=persons, concerned=concerned, lacking=lacking,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from pydantic import (
 from secagg.core.identity import alike
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
+from secagg.jobs.columns_read import with_partial
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.public_records import PublicRecords
 
@@ -136,7 +137,7 @@ Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminato
 
 
 class PartialColumn(_Strict):
-    """A column that only some sites have. No sum has it."""
+    """A column that only some sites have. Only `sparse_directed` can use it."""
 
     column: Column
     """How it is declared, as in `[columns]`."""
@@ -278,13 +279,16 @@ class Job(_Strict):
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
     partial: dict[str, PartialColumn] = {}
-    """Columns that only some sites have. The run leaves them out; `secagg adapt` adds them."""
+    """Columns that only some sites have. The run leaves them out, and `secagg adapt` adds them; or
+    method `sparse_directed` names them in `variables`."""
     public: PublicRecords | None = None
     """Public records, which the coordinator adds to the training of `fedngm`."""
     simulation: Simulation = Simulation()
     """Comparisons that are allowed only if one person holds all the data."""
     engine: Engine = Engine()
     """How messages are carried: within one process or between several."""
+
+    _read_partial = model_validator(mode="before")(with_partial)
 
     @property
     def agreed(self) -> dict[str, Any]:
