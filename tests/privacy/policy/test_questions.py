@@ -90,7 +90,7 @@ def test_many_records_are_compared_quickly() -> None:
 def test_a_refusal_of_other_levels_says_how_to_use_some_of_the_declared_ones(
     levels: list[str] | None, named: bool
 ) -> None:
-    before: dict[str, Any] = {"type": "continuous", "low": 0.0, "high": 1.0}
+    before: dict[str, Any] = {"type": "continuous", "low": 0, "high": 1, "transform": "none"}
     if levels is not None:
         before = {"type": "categorical", "levels": levels}
     first = Question({"w": before}, 10, 1)
