@@ -133,7 +133,7 @@ class DirectedRounds(KnownArrows, SparseModel):
             what = "must be 1 under noise once at the site"
             raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
         p = len(self.columns(public))
-        allowed = allowed_entries(p, self.known(public))
+        allowed = allowed_entries(p, self.possible(public))
         check_lacking(public, self.columns(public), allowed, self.copies, self.scale)
         sites, pairs = len(public.sites), len(pairs_of(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
@@ -163,7 +163,7 @@ class DirectedRounds(KnownArrows, SparseModel):
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
-        many = len(self.entries(p, self.known(public))[0])
+        many = len(self.entries(p, self.possible(public))[0])
         entries, rows = (self.replicas, many), (self.replicas, p)
         recorded = {"theta": many, "b": p, "moves_taken": many, "turns_taken": p}
         columns = np.ascontiguousarray(z.T)
