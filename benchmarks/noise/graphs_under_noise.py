@@ -1,12 +1,14 @@
 """Graphs with noise once at the site: wrong edges if sites know its size, and if they do not.
 
-    python -m benchmarks.noise.graphs_under_noise --method notears_admm --rows 500 --repeat 40
+    python -m benchmarks.noise.graphs_under_noise --method notears_admm --rows 500 --seeds 0-39
     python -m benchmarks.noise.graphs_under_noise --method local_graphs --edges 0 --threshold 0.05
+    python -m benchmarks.noise.graphs_under_noise --method local_graphs --learner pc --close
 
 Ten columns of variance 1 from a random graph with `--edges` edges, weights of 0.3 to 0.8 in size,
 at four sites with `--rows` records each. Bounds are -5 to 5, so every column has the spread that
-`secagg plan` assumes. `known`: sites know the variances of the noise. `plain`: the same method on
-the same noisy moments, without their variances.
+`secagg plan` assumes. `--close`: closely related columns, those of `benchmarks.noise.pooled_graphs`
+in standard deviations, at ten sites with 1000 records each. `known`: sites know the variances of
+the noise. `plain`: the same method on the same noisy moments, without their variances.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.data.linear_graphs import records_of
+from reproductions.fed_sparse_bnsl.tasks.own import NORM, WIDTH
 from secagg.contracts import Method, PublicFacts, RecordCount, Result, SiteRecords, State
 from secagg.core.randomness import seeded_random
 from secagg.jobs.job import parse_job
@@ -45,6 +49,13 @@ def simulated(rng: np.random.Generator, edges: int, rows: int, d: int = D) -> tu
     return truth, X
 
 
+def close(seed: int) -> tuple[Any, Any, float]:
+    """Return the graph and the records of ten sites, with 4 standard deviations as 5; the norm."""
+    records = records_of({"d": D, "sites": 10, "each": 1000, "seed": seed})
+    X = np.concatenate(records.sites) / records.scale * 5 / WIDTH
+    return records.truth, X, NORM * D**0.5 / WIDTH
+
+
 def job_of(method: dict[str, Any], epsilon: float, d: int = D, **privacy: Any) -> dict[str, Any]:
     """Return the job, with noise once at the site."""
     column = {"type": "continuous", "low": -5, "high": 5}
@@ -62,10 +73,10 @@ def job_of(method: dict[str, Any], epsilon: float, d: int = D, **privacy: Any) -
 
 
 def noisy_sites(
-    job: dict[str, Any], X: Any, rng: np.random.Generator
+    job: dict[str, Any], X: Any, rng: np.random.Generator, sites: int = SITES
 ) -> tuple[Method, PublicFacts, list[SiteRecords]]:
     """Return the method, the public facts and each site's records as the method gets them."""
-    parts = np.split(X, SITES)
+    parts = np.split(X, sites)
     data = {f"s{k}": {f"x{j}": x[:, j] for j in range(x.shape[1])} for k, x in enumerate(parts)}
     planned = plan_job(parse_job(job), data)
     rows = [
@@ -119,7 +130,8 @@ def main() -> None:
     parser.add_argument("--learner", default="notears", help="of local_graphs")
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--edges", type=int, default=10)
-    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--close", action="store_true")
+    parser.add_argument("--seeds", default="0-19")
     parser.add_argument("--threshold", type=float, default=None)
     parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0, 4.0, 8.0])
     given = parser.parse_args()
@@ -128,14 +140,20 @@ def main() -> None:
         method |= {"learner": given.learner, "redraws": 0}
     if given.threshold is not None:
         method |= {"threshold": given.threshold}
+    low, high = map(int, given.seeds.split("-"))
     print("| epsilon | noise | SHD | wrong pairs | false pairs | runs with a false pair |")
     print("|---|---|---|---|---|---|")
     for epsilon in given.epsilon:
         found: dict[str, list[Any]] = {"plain": [], "known": []}
-        for seed in range(given.repeat):
+        for seed in range(low, high + 1):
             rng = np.random.default_rng(seed)
-            truth, X = simulated(rng, given.edges, given.rows)
-            made, public, rows = noisy_sites(job_of(method, epsilon), X, rng)
+            if given.close:
+                truth, X, norm = close(seed)
+                drawn = noisy_sites(job_of(method, epsilon, record_norm=norm), X, rng, sites=10)
+            else:
+                truth, X = simulated(rng, given.edges, given.rows)
+                drawn = noisy_sites(job_of(method, epsilon), X, rng)
+            made, public, rows = drawn
             found["known"].append(errors(result_of(made, public, rows, rng), truth))
             plain = without_variances(public, rows)
             found["plain"].append(errors(result_of(made, *plain, rng), truth))

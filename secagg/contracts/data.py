@@ -180,6 +180,7 @@ class PublicFacts:
         has none
     site_moments: under differential privacy, whether each site adds noise to its moments once, and
         all rounds use these instead of its records
+    partial: for each column that some sites lack, the names of the sites that have it
     """
 
     variables: tuple[Variable, ...]
@@ -194,6 +195,12 @@ class PublicFacts:
     chosen_persons: bool = False
     counted_persons: bool = False
     public_records: NDArray[np.float64] | None = field(default=None, compare=False)
+    partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lacked_by(self, site: str) -> tuple[str, ...]:
+        """Return the columns that this site lacks; none for a name that is no site's."""
+        found = [name for name, having in self.partial.items() if site not in having]
+        return tuple(found) if site in self.sites else ()
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:
@@ -246,6 +253,7 @@ class SiteRecords:
     concerned: without noise and with such a column, the numbers of persons with an incomplete
         record, and with a value outside the bounds of each column
     expert_edges: the pairs of columns that the site's experts join; None if they name no graph
+    lacking: the declared columns that the site does not have. Their `values` are 0
     """
 
     values: NDArray[np.float64]
@@ -260,6 +268,7 @@ class SiteRecords:
     persons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     concerned: tuple[int, ...] = ()
     expert_edges: tuple[tuple[str, str], ...] | None = None
+    lacking: tuple[str, ...] = ()
 
     @property
     def person_codes(self) -> NDArray[np.int64]:
@@ -272,6 +281,14 @@ class SiteRecords:
     def persons_count(self) -> int:
         """The number of persons; of records, if no column names persons."""
         return len(np.unique(self.persons)) if len(self.persons) else len(self.values)
+
+    def held(self, public: PublicFacts) -> SiteRecords:
+        """Return the records without the variables of columns that the site lacks."""
+        if not self.lacking:
+            return self
+        return replace(
+            self, values=self.values[:, [v.column not in self.lacking for v in public.variables]]
+        )
 
     def part(self, start: int, end: int) -> SiteRecords:
         """Return so many of the records, with the counts of all."""

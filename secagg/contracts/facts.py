@@ -134,11 +134,13 @@ class Regression:
     """The result is one regression, also under differential privacy.
 
     columns: names of the columns or variables of outcome and predictors; None for all
+    outcome: name of the outcome's column or variable
     own_at_sites: whether each site also has coefficients of its own, which need its own records
     """
 
     family: Family
     columns: frozenset[str] | None
+    outcome: str
     own_at_sites: bool = False
 
 
@@ -240,6 +242,7 @@ class MethodFacts:
     public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
     simulated: whether `secagg plan` predicts the error of the regression under noise by running the
         method on simulated records; it must then be quick, and have standard errors
+    partial_columns: whether sites may lack columns that it analyses (`PublicFacts.partial`)
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
     """
@@ -259,6 +262,7 @@ class MethodFacts:
     title_under_noise: str = ""
     public_records: bool = False
     simulated: bool = False
+    partial_columns: bool = False
 
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""

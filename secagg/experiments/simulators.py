@@ -23,7 +23,8 @@ import pandas as pd
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.experiments.simulated_graphs import Graph, erdos_renyi_dag
-from secagg.jobs.job import Continuous, Job
+from secagg.jobs.columns import Continuous
+from secagg.jobs.job import Job
 
 _REACH = 5.0
 """Standard deviations from the middle of a column's bounds to either end."""

@@ -43,7 +43,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
-from secagg.jobs.job import Column, Count, Number, without_zeros
+from secagg.jobs.columns import Column, Count, Number, without_zeros
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 

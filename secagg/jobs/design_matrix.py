@@ -40,7 +40,8 @@ from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
 from secagg.jobs.cells import read_column, record_number
-from secagg.jobs.job import Binary, Column, Count, Job, Number
+from secagg.jobs.columns import Binary, Column, Count, Number
+from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
@@ -96,6 +97,8 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
         min_sites=job.release.min_sites or 1,
         chosen_persons=noised and privacy.person is not None and not privacy.person_pinned,
         counted_persons=not noised and privacy.person is not None,
+        partial={n: tuple(site for site in each.sites if site in sites)
+                 for n, each in job.partial.items() if n in job.columns},
     )  # fmt: skip
     return public if job.public is None else replace(public, public_records=_public(job, public))
 
@@ -159,7 +162,9 @@ def _variables(name: str, column: Column, half_of_indicator: float) -> list[Vari
         names = [name if default else f"{name}={column.levels[1]}"]
     else:
         names = [f"{name}={level}" for level in column.levels[1:]]
-    share = column.typical if isinstance(column, Binary) else 1 / len(column.levels)
+    share = 1 / len(column.levels)
+    if isinstance(column, Binary) and column.typical is not None:
+        share = column.typical
     centre = (share - 0.5) / half_of_indicator
     spread = math.sqrt(share * (1 - share)) / half_of_indicator
     return [
@@ -201,7 +206,13 @@ def read_rows(
     place: where a row of the table is, for the text of an error
     Raises `DataError`, whose text stays at the site.
     """
-    names = Counter(table.columns)
+    names, lacking = Counter(table.columns), public.lacked_by(who)
+    for name in lacking:
+        if names[name]:
+            what = f"the job says that this site lacks column {name!r}, but its table has it"
+            raise DataError(who, what, f"Add the site to partial.{name}.sites in the job.")
+        stand_in = getattr(columns[name], "low", 0.0)  # a value that is not clipped; not used
+        table, names[name] = table.assign(**{name: stand_in}), 1
     for name in (*columns, *([] if person is None else [person])):
         if names[name] == 0:
             advice = f"It has {', '.join(map(str, table.columns))}."
@@ -232,6 +243,7 @@ def read_rows(
         persons = numbers[used]
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
+    scaled[:, [v.column in lacking for v in public.variables]] = 0.0
     if public.clip is not None:
         remarks += _shrunk(scaled, public.clip.norm, who)
         scaled = clip_persons(clip_rows(scaled, public.clip), persons.tolist(), public.clip)
@@ -241,7 +253,7 @@ def read_rows(
     concerned = tuple(persons_of(numbers, rows) for rows in few)
     return SiteRecords(
         scaled, incomplete, counts, tuple(remarks), np.array(read.shares), used, who,
-        surplus=surplus, persons=persons, concerned=concerned,
+        surplus=surplus, persons=persons, concerned=concerned, lacking=lacking,
     )  # fmt: skip
 
 

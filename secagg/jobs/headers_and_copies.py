@@ -43,6 +43,7 @@ from secagg.errors import DataError
 from secagg.jobs.data_sources import ENDINGS, SiteSource
 from secagg.jobs.expert_edges import EDGES
 from secagg.jobs.job import Job
+from secagg.jobs.partial_columns import lacked_by
 from secagg.jobs.site_tables import FileTable, SharedTablePart, is_parquet
 
 _OTHER_TABLES = (
@@ -84,7 +85,10 @@ def check_headers(job: Job, sources: Mapping[str, SiteSource]) -> None:
         except DataError as error:
             unreadable.append(error)
             continue
+        lacked = lacked_by(job, name)
         for column in needed:
+            if column in lacked:
+                continue
             count = header.count(column)
             if count == 0:
                 wrong[f"column {column!r} is missing"].append(where)

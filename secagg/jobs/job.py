@@ -7,7 +7,6 @@ are refused.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -26,140 +24,14 @@ from pydantic import (
 from secagg.core.identity import alike
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
+from secagg.jobs.columns import Binary, Categorical, Column, Continuous, Count, Strict
+from secagg.jobs.columns_read import with_partial
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.public_records import PublicRecords
 
-_MAX_BOUND = 1e100
-_MAX_COUNT = 10**9
-_WHOLE_WITH_ZEROS = re.compile(r"[+-]?[0-9]+\.0+")
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Continuous(_Strict):
-    """A real column. Values outside the public bounds are clipped, and the clipping is counted."""
-
-    type: Literal["continuous"]
-    """Says that the column is continuous."""
-    low: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
-    """Public lower bound in the column's own units, before `transform`. Choose it without looking
-    at the data."""
-    high: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
-    """Public upper bound, above `low`. The two bounds must differ by enough that double precision
-    can represent a million steps between them."""
-    transform: Literal["none", "log"] = "none"
-    """`"log"` takes the natural logarithm of each value after clipping. `low` must then be
-    positive, and results are in log units."""
-    typical: tuple[float, float] | None = None
-    """With noise: a public guess, in the column's own units, of the range that has the middle two
-    thirds of the values: mean less and plus one standard deviation. Methods that weigh records by
-    it need no bounds that are close. If it is not set: the middle fifth of the bounds."""
-    unit: str = ""
-    """The unit that results and reports show. Computations do not use it."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Continuous:
-        if not self.low < self.high:
-            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
-        if self.transform == "log" and self.low <= 0:
-            raise ValueError(f"low ({self.low:g}) must be positive for transform = 'log'")
-        _check_typical(self)
-        return self
-
-
-class Count(_Strict):
-    """A column of counts: 0, 1, 2 and so on."""
-
-    type: Literal["count"]
-    """Says that the column counts something, such as admissions. A cell that is negative or no
-    whole number cannot be read."""
-    high: int = Field(ge=1, le=_MAX_COUNT)
-    """Public upper bound. Choose it without looking at the data: a larger count is replaced by it,
-    and the replacement is counted."""
-    typical: tuple[float, float] | None = None
-    """With noise: a public guess, in the column's own units, of the range that has the middle two
-    thirds of the values: mean less and plus one standard deviation. Methods that weigh records by
-    it need no bounds that are close. If it is not set: the middle fifth of the bounds."""
-    unit: str = ""
-    """The unit that results and reports show. Computations do not use it."""
-
-    @model_validator(mode="after")
-    def _within(self) -> Count:
-        _check_typical(self)
-        return self
-
-    @property
-    def low(self) -> float:
-        """The lower bound."""
-        return 0.0
-
-    @property
-    def transform(self) -> Literal["none"]:
-        """Counts are analysed as they are."""
-        return "none"
-
-
-def _check_typical(column: Continuous | Count) -> None:
-    if column.typical is not None:
-        low, high = column.typical
-        if not column.low <= low < high <= column.high:
-            raise ValueError(f"typical ({low:g}, {high:g}) must be a range within the bounds")
-
-
-Number = Continuous | Count
-"""A column of numbers between public bounds. The other columns have levels."""
-
-
-def without_zeros(text: str) -> str:
-    """Return the text of a whole number without decimal zeros ('1.0' as '1'), else the text."""
-    return text.partition(".")[0] if _WHOLE_WITH_ZEROS.fullmatch(text) else text
-
-
-def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(map(without_zeros, levels))) != len(levels):
-        raise ValueError("a level occurs twice (1 and 1.0 are the same level)")
-    if any(level != level.strip() for level in levels):
-        raise ValueError("a level begins or ends with a space; cells are read without such spaces")
-    return levels
-
-
-def _check_two(levels: Any) -> Any:
-    if isinstance(levels, list | tuple) and len(levels) != 2:
-        raise ValueError(
-            f'a binary column has two levels, not {len(levels)}; with more, write "categorical"'
-        )
-    return levels
-
-
-class Binary(_Strict):
-    """A column with two levels; the second one counts as 1."""
-
-    type: Literal["binary"]
-    """Says that the column is binary."""
-    levels: Annotated[
-        tuple[str, str], BeforeValidator(_check_two), AfterValidator(_check_levels)
-    ] = ("0", "1")
-    """The two values of the column. The second one counts as 1."""
-    typical: float = Field(default=0.5, gt=0, lt=1)
-    """With noise: a public guess of the share of records with the second level."""
-
-
-class Categorical(_Strict):
-    """A column with declared levels. The first is the reference; each other is a 0/1 variable."""
-
-    type: Literal["categorical"]
-    """Says that the column is categorical."""
-    levels: Annotated[tuple[str, ...], AfterValidator(_check_levels)] = Field(min_length=2)
-    """The values of the column: at least two, all different. The first is the reference level."""
-
-
-Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminator="type")]
-
-
-class PartialColumn(_Strict):
-    """A column that only some sites have. No sum has it."""
+class PartialColumn(Strict):
+    """A column that only some sites have. Only `sparse_directed` can use it."""
 
     column: Column
     """How it is declared, as in `[columns]`."""
@@ -175,7 +47,7 @@ def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class Sites(_Strict):
+class Sites(Strict):
     """Where the records are."""
 
     folder: Path | None = None
@@ -220,7 +92,7 @@ class Sites(_Strict):
         return self
 
 
-class Release(_Strict):
+class Release(Strict):
     """Release rules; a required rule that is not set blocks every release.
 
     See `secagg.privacy.policy.release_rules`.
@@ -247,7 +119,7 @@ class Release(_Strict):
     only, is refused, because its sums show single sites. If it is not set: `min_sites`."""
 
 
-class Simulation(_Strict):
+class Simulation(Strict):
     """Comparisons that may be shown only if the user of the job holds all the data."""
 
     site_alone: bool = False
@@ -256,7 +128,7 @@ class Simulation(_Strict):
     because they already give each site its own result."""
 
 
-class Engine(_Strict):
+class Engine(Strict):
     """Where the parties run: all in this process, or each in its own process."""
 
     name: Literal["memory", "processes"] = "memory"
@@ -282,7 +154,7 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Job(_Strict):
+class Job(Strict):
     """A complete job: all keys of a job file, checked."""
 
     title: str
@@ -300,8 +172,9 @@ class Job(_Strict):
     nothing is released."""
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
-    partial: dict[str, PartialColumn] = {}
-    """Columns that only some sites have. The run leaves them out; `secagg adapt` adds them."""
+    partial: dict[str, PartialColumn] = Field(default={})
+    """Columns that only some sites have. The run leaves them out, and `secagg adapt` adds them; or
+    method `sparse_directed` names them in `variables`."""
     public: PublicRecords | None = None
     """Public records, which the coordinator adds to the training of `fedngm`."""
     simulation: Simulation = Simulation()
@@ -309,14 +182,21 @@ class Job(_Strict):
     engine: Engine = Engine()
     """How messages are carried: within one process or between several."""
 
+    _read_partial = model_validator(mode="before")(with_partial)
+
     @property
     def agreed(self) -> dict[str, Any]:
         """What the parties agree on, as plain data for JSON: all but where things lie.
 
         Folders and engine may differ between the computers of the parties.
         """
-        unset = {key for key in ("partial", "public") if not getattr(self, key)}
-        return self.model_dump(mode="json", exclude={**_LOCAL, **dict.fromkeys(unset, True)})
+        left_out: Any = {key: True for key in ("partial", "public") if not getattr(self, key)}
+        left_out["columns"] = {
+            name: {"typical"}
+            for name, column in self.columns.items()
+            if getattr(column, "typical", None) is None
+        }
+        return self.model_dump(mode="json", exclude={**_LOCAL, **left_out})
 
     @property
     def local(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import pandas as pd
 from secagg.contracts import Variable
 from secagg.core.arrays import Array
 from secagg.errors import DataError
+from secagg.jobs.columns import Column, Continuous, Number
 from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Column, Continuous, Job, Number
+from secagg.jobs.job import Job
 
 NEW_RECORDS_SOURCE = "the table to predict"
 SITES = ("newcomer", "run")

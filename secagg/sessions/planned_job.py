@@ -102,7 +102,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
-    check_partial(job, names)
+    check_partial(job, names, analysed=facts.partial_columns)
     if job.public is not None and not facts.public_records:
         what = f"method {method.name!r} has no use for public records"
         raise JobError("public", what, "Leave out the table [public], or use fedngm.")

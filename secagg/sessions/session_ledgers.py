@@ -28,6 +28,7 @@ from secagg.errors import UsageError
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_name
 from secagg.jobs.design_matrix import declarations
 from secagg.jobs.job import Job
+from secagg.jobs.partial_columns import lacked_by
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
@@ -90,7 +91,8 @@ def contribution_request(
     facts, stages: those of the method; key: the coordinator's signing key
     terms: None without noise, or if other parties can draw the same noise again
     """
-    columns, question, rules = declarations(job.columns), None, as_policy(job.release)
+    lacked, question, rules = lacked_by(job, source.name), None, as_policy(job.release)
+    columns = declarations({n: each for n, each in job.columns.items() if n not in lacked})
     if job.privacy.placement is Placement.NONE:
         held = max(stages, key=lambda stage: stage.held_out)
         question = Question(

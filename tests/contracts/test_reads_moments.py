@@ -43,6 +43,7 @@ MOMENTS_ONLY: dict[str, list[dict[str, Any]]] = {
         {"errors": "gaussian"},
         {"errors": "gaussian", "ordered": True, "variables": ["z", "x", "y"]},
         {"errors": "gaussian", "scale": "site", "sweeps": 2},
+        {"errors": "gaussian", "variables": ["z", "x", "y"], "tiers": [["z"], ["x", "y"]]},
     ],
     "fedavg": [{}, {"personal": 0.1}, {"participation": 0.5}, {"intercept": "modelled"}],
     "fedlin_hm1": [{}, {"variance": "site"}, {"scale": "own"}],

@@ -19,7 +19,8 @@ from secagg.cli.main import app
 from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.opacus_alone import LINE
 from secagg.experiments.sweep import read_sweep
-from secagg.jobs.job import Continuous, Job, load_job
+from secagg.jobs.columns import Continuous
+from secagg.jobs.job import Job, load_job
 
 SITES = {"heart-disease": 4, "sachs": 8, "births": 3}
 STUDIES = [

@@ -8,7 +8,8 @@ import pytest
 from support.runs.jobs import COLUMNS, TOML, raw_job
 
 from secagg.errors import JobError
-from secagg.jobs.job import Continuous, Job, load_job, parse_job, set_dotted
+from secagg.jobs.columns import Continuous
+from secagg.jobs.job import Job, load_job, parse_job, set_dotted
 
 
 def with_column(**column: Any) -> dict[str, Any]:

@@ -35,8 +35,8 @@ from secagg.contracts.noise import Adjacency
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
+from secagg.jobs.columns import Column, Count, Number
 from secagg.jobs.design_matrix import read_rows
-from secagg.jobs.job import Column, Count, Number
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 

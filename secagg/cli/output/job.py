@@ -17,7 +17,8 @@ from rich.markup import escape
 
 from secagg.cli.output import terminal
 from secagg.cli.output.tables import Table
-from secagg.jobs.job import Binary, Categorical, Column, Continuous, Count, Job
+from secagg.jobs.columns import Binary, Categorical, Column, Continuous, Count
+from secagg.jobs.job import Job
 from secagg.runs.checks.home_check import HomeCheck
 from secagg.sessions.homes.approvals import MIN_DIGITS, Approval
 

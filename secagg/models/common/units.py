@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg.contracts import Update
+from secagg.contracts import PublicFacts, Update
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import constant_column_error
@@ -32,6 +33,18 @@ def deviations(variance: Array, min_variance: float, names: list[str]) -> Array:
         name = names[int(np.argmin(variance))]
         raise constant_column_error(name)
     return np.sqrt(variance)
+
+
+def site_ratios(public: PublicFacts, columns: NDArray[np.int64]) -> Array:
+    """Return the number of all sites by that of the sites that have each of these columns.
+
+    The number of records of the latter is not released: less that of all, it may be one site's. So
+    a variance over all records is multiplied by this number. The result is that of the column if
+    sites have equally many records, and a unit in any case.
+    """
+    names = [public.variables[i].column for i in columns]
+    having = [len(public.partial.get(name, public.sites)) for name in names]
+    return np.array([len(public.sites) / max(count, 1) for count in having])
 
 
 def centred(X: Array) -> Array:

@@ -153,7 +153,9 @@ class OneStep:
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(self._family, frozenset((self.outcome, *self.predictors))),
+            regression=Regression(
+                self._family, frozenset((self.outcome, *self.predictors)), self.outcome
+            ),
             edge_rule=None,
             simulated=True,
             train=self._train if self.centre == "site" else None,

@@ -48,7 +48,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
-from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
+from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in, site_ratios
 from secagg.models.common.variables import halves
 from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
@@ -109,7 +109,13 @@ class SparseModel(SparseSettings, ABC):
             edge_rule=self.edge_rule,
             site_result=self.site_result,
             contribute_batched=self.contribute_batched,
+            partial_columns=self.takes_partial,
         )
+
+    @property
+    def takes_partial(self) -> bool:
+        """Whether sites may lack columns."""
+        return False
 
     @property
     def regression(self) -> Regression | None:
@@ -150,6 +156,10 @@ class SparseModel(SparseSettings, ABC):
     @abstractmethod
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return a site's first memory, from its centred, scaled records (n_k, p)."""
+
+    def begin_lacking(self, z: Array, lacked: NDArray[np.int64]) -> State:
+        """Return what a memory has besides if the site lacks these columns, which are 0 in z."""
+        raise NotImplementedError
 
     def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
         """Return what a site's memory has besides, under noise once at the site."""
@@ -249,6 +259,7 @@ class SparseModel(SparseSettings, ABC):
             "round": 0,
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
+            "site_ratios": site_ratios(public, self.columns(public)),
             "common": asdict(spike_slab.begin_common(shape, rng)),
             "shared": self.begin_shared_state(public),
             COLLECTED_DRAWS: list[State](),
@@ -370,6 +381,9 @@ class SparseModel(SparseSettings, ABC):
         chosen = self.columns(public)
         z, unit = analysed(rows.values[:, chosen], facts, public, own=self.scale == "site")
         site = {**facts, "round": 0, "here": len(z), "unit": unit, **self.begin_memory(z, public)}
+        lacked = [public.variables[i].column in rows.lacking for i in chosen]
+        if any(lacked):
+            site |= self.begin_lacking(z, np.flatnonzero(lacked))
         if rows.noisy is None:
             return site
         return {**site, **self.begin_noisy(rows.noisy.select(chosen), public)}
@@ -377,7 +391,7 @@ class SparseModel(SparseSettings, ABC):
     def _after_count(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]
         if self.scale == "pooled":
-            variance = total["squares"] / records
+            variance = total["squares"] / records * state["site_ratios"]
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "scale": scale}
 

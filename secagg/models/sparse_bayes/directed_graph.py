@@ -3,7 +3,9 @@
 Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k.
 Errors have a Laplace distribution. With normal errors, `errors = "gaussian"`, sites need moments
 only, but causes and effects cannot be told apart (`secagg.models.sparse_bayes.normal_graph`),
-unless the order of the columns is known: `ordered` leaves out the entries with h after j.
+unless the order of the columns is known: `ordered` leaves out the entries with h after j, and
+`tiers` and `forbidden` others (`secagg.models.sparse_bayes.joint.known_arrows`). A site may lack
+columns, whose values it draws (`secagg.models.sparse_bayes.latent.lacking`).
 Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
 entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
 `secagg.models.sparse_bayes.laplace_graph` computes a site's draws, and
@@ -29,7 +31,9 @@ The result also says about which arrows the chains agree, and what the draws tel
 columns without directions (`secagg.models.sparse_bayes.without_directions`).
 
 What the transcript determines (Guarantees: only this)
-    * The number of records and, with scale = "pooled", columns' pooled variances within sites.
+    * The number of records and, with scale = "pooled", columns' pooled variances within sites. Of a
+      column that some sites lack: the sum of squares at the three or more sites that have it. At
+      how many sites a column exists, and at which, is in the job.
     * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
       l = lambda_k^2 and d = theta_k - theta are the site's own random draws. Their distribution at
       a site depends on all of its records, not on a few moments. Over many rounds the sums
@@ -59,6 +63,8 @@ fewer records than columns       no special case: only I - Theta is inverted
 a column that is constant there  effects on it are drawn near zero there, because their sum is its
                                  error; for its effects on others there are no data, so they follow
                                  theta
+a column that the site lacks     its values are drawn; effects on and of it follow theta, as far as
+                                 the other columns say nothing
 columns that are collinear       the prior decides between them; R-hat and ESS show how well
 a column constant everywhere     with scale = "pooled" an error names it
 a theta or t that is not finite  `PeerError`, nothing is sent
@@ -71,7 +77,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     Disclosure,
@@ -85,9 +90,10 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placement, Placements
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
-from secagg.models.common.variables import choose
 from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.directed_paths import DirectedPaths
+from secagg.models.sparse_bayes.joint.known_arrows import is_acyclic
+from secagg.models.sparse_bayes.laplace_graph import Order
 from secagg.models.sparse_bayes.markov_random_field import (
     NOT_JUDGED,
     discoveries,
@@ -133,8 +139,6 @@ _REVEALED = {
 class SparseDirected(DirectedPaths):
     """A directed graph, cycles allowed."""
 
-    variables: tuple[str, ...] | None = None
-    """The columns of the graph, at least two. If it is not set, all columns."""
     fdr: float = 0.1
     """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
@@ -155,19 +159,21 @@ class SparseDirected(DirectedPaths):
 
     @property
     def title(self) -> str:
-        if self._surrogate:
+        kind = "order of the columns known" if self.order_known else "cycles allowed"
+        if not self.order_known and (self.tiers or self.forbidden):
+            kind = "some arrows ruled out"
+        elif not self.order_known and self.errors == "gaussian":
             return SURROGATE
-        kind = "order of the columns known" if self.ordered else "cycles allowed"
         return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
 
     @property
     def disclosure(self) -> Disclosure:
         return sampler_disclosure(
-            "The number of records; with scale = 'pooled' each column's variance within sites; and "
-            "in every round, for every chain, sums over sites of differences between each site's "
-            "own graph, drawn at random given its records, and the common graph, and of the "
-            "logarithm of the likelihood of these graphs and of alternatives to them, with its "
-            "slopes. Over many "
+            "The number of records; with scale = 'pooled' each column's variance within the sites "
+            "that have it; and in every round, for every chain, sums over sites of differences "
+            "between each site's own graph, drawn at random given its records, and the common "
+            "graph, and of the logarithm of the likelihood of these graphs and of alternatives to "
+            "them, with its slopes. Over many "
             f"rounds the draws average out. {_REVEALED[self.errors]}",
             f"{ANY_STEP} For example, it can learn the likelihood of all records together, and its "
             "slopes, at any graph that it chooses, nearly without the noise of the sites' draws.",
@@ -177,6 +183,10 @@ class SparseDirected(DirectedPaths):
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
         paper = super().constants(records)
         return paper if self.prior == "paper" else calibrated(paper, records)
+
+    @property
+    def takes_partial(self) -> bool:
+        return True
 
     @property
     def needs_records(self) -> str:
@@ -190,16 +200,13 @@ class SparseDirected(DirectedPaths):
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
-    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        return choose(public, self.variables, "method.variables")
-
     def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return one family of coefficients: the entries of the graph."""
         self.check_spike(self.prior)
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
-        return 1, len(self.entries(p)[0])
+        return 1, len(self.entries(p, self.possible(public))[0])
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own graph, error scales (in the units analysed) and acceptance rates."""
@@ -214,7 +221,9 @@ class SparseDirected(DirectedPaths):
                 **{key: float(values[i]) for key, values in own["theta"].items()},
                 "moves_taken": float(own["moves_taken"]["mean"][i]),
             }
-            for i, (j, h) in enumerate(zip(*self.entries(len(names)), strict=True))
+            for i, (j, h) in enumerate(
+                zip(*self.entries(len(names), self.possible(public)), strict=True)
+            )
         ]
         scales = [
             {"column": name, **{key: float(values[j]) for key, values in own["b"].items()}}
@@ -222,7 +231,7 @@ class SparseDirected(DirectedPaths):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
-        if self._surrogate:
+        if self._surrogate(self.possible(public)):
             summary["notes"] = [NOT_DETERMINED]
         if self.errors == "gaussian":
             summary["partial_correlations"] = [
@@ -240,17 +249,40 @@ class SparseDirected(DirectedPaths):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
-        found = self._result(state)
+        found, knowledge = self._result(state), self.known(public)
         # the sampler's own: the powers of the copies after warmup
         powers = np.sort(state["shared"]["heat"])[:: -self.chains].tolist()
         sampler = {**found.summary["sampler"], "powers": powers}
-        return Result({**found.summary, "sampler": sampler}, found.arrays)
+        summary = {**found.summary, "sampler": sampler}
+        notes = list(summary["notes"])
+        if lacking := self._lacking(public):
+            summary["lacking"] = lacking
+            listed = "; ".join(f"{name!r} at {', '.join(at)}" for name, at in lacking.items())
+            notes.append(
+                f"Sites that lack a column drew its values, as missing at random: {listed}. There "
+                "the records say little about its effects, which are taken to be near the common "
+                "ones."
+            )
+        if knowledge is not None:
+            summary |= knowledge.summary
+            notes.append(knowledge.note())
+        return Result({**summary, "notes": notes}, found.arrays)
+
+    def _lacking(self, public: PublicFacts) -> dict[str, list[str]]:
+        """Return the sites that lack each column of the graph."""
+        names = [public.variables[i].column for i in self.columns(public)]
+        return {
+            name: [site for site in public.sites if site not in having]
+            for name, having in public.partial.items()
+            if name in names
+        }
 
     def _result(self, state: State) -> Result:
-        if self._surrogate:
-            return surrogate_result(self, state, self.level, self.fdr)
+        known = self.known_from(state["shared"])
+        if self._surrogate(known):
+            return surrogate_result(self, state, self.level, self.fdr, known)
         draws, names = recorded_draws(state), state["columns"]
-        targets, sources = self.entries(len(names))
+        targets, sources = self.entries(len(names), known)
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges, agree = discoveries(pip, self.fdr), agreed(self.chains, *posteriors.values())
@@ -278,9 +310,9 @@ class SparseDirected(DirectedPaths):
             if row["undecided"]
         ]
         summary = with_note_on_undecided(summary, open_arrows, "")
-        if not self.ordered:
+        if not is_acyclic(known):
             theta, chance = (draws[name][:, :, 0] for name in ("theta", "inclusion"))
-            pairs = pairs_without_directions(theta, chance, names, self.level)
+            pairs = pairs_without_directions(theta, chance, names, self.level, known)
             note = note_on_directions(arrows, pairs)
             summary = {**summary, "pairs_without_directions": pairs,
                        "notes": [*summary["notes"], *([note] if note else [])]}  # fmt: skip
@@ -298,7 +330,6 @@ class SparseDirected(DirectedPaths):
         drawn = draw_arrays(draws, own_eta=self.own_eta)
         return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
 
-    @property
-    def _surrogate(self) -> bool:
-        """Whether directions are not determined."""
-        return self.errors == "gaussian" and not self.ordered
+    def _surrogate(self, known: Order) -> bool:
+        """Return whether directions are not determined."""
+        return self.errors == "gaussian" and not is_acyclic(known)

@@ -17,7 +17,7 @@ import numpy as np
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
-from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds, in_groups
+from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -26,8 +26,12 @@ from secagg.models.sparse_bayes.joint.paths import (
 )
 from secagg.models.sparse_bayes.joint.tempering import ranks
 from secagg.models.sparse_bayes.laplace_graph import columns_of, entry_positions, matrices
+from secagg.models.sparse_bayes.latent.site_groups import (
+    columns_of_group,
+    in_groups,
+    law_of_group,
+)
 from secagg.models.sparse_bayes.metropolis.alternatives import largest_score
-from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.metropolis.slopes import (
     draw_location_and_scale,
     log_likelihood_and_slopes,
@@ -55,7 +59,7 @@ class DirectedPaths(DirectedRounds):
         """Number of steps of a path."""
         if self.path_steps is not None:
             return self.path_steps
-        return _STEPS if self.errors == "laplace" and not self.ordered else 0
+        return _STEPS if self.errors == "laplace" and not self.order_known else 0
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         found = super().stages(public)
@@ -102,7 +106,7 @@ class DirectedPaths(DirectedRounds):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        self._check_shared(now.shared)
+        self._check_shared(now.shared, public)
         return in_groups(
             sites, records, rngs,
             lambda chosen, own, n: self._answer_group(chosen, own, n, now, public),
@@ -117,18 +121,18 @@ class DirectedPaths(DirectedRounds):
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         """Return contributions and memories of sites with the same number of records."""
-        many, p = len(sites), sites[0]["Y"].shape[0]
+        many, p, known = len(sites), sites[0]["Y"].shape[0], self.known_from(now.shared)
         theta, heat = (
             np.concatenate([values] * many) for values in (now.theta[:, 0], now.shared["heat"])
         )
-        law = ErrorLaw(1 if self.errors == "laplace" else 2, n, heat)
-        Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
+        law = law_of_group(sites, 1 if self.errors == "laplace" else 2, n, heat)
+        Y = columns_of_group(sites, self.replicas)
         if "d" in sites[0]:
             held = {name: np.concatenate([site[name] for site in sites]) for name in HELD}
         else:
             draw = self.at_start(sites, now)
             held = {"d": draw.theta - theta, "v": draw.v}
-        graph = matrices(theta + held["d"], p)
+        graph = matrices(theta + held["d"], p, known)
         parts = [slice(k * self.replicas, (k + 1) * self.replicas) for k in range(many)]
         if "m" not in held:
             drawn = [
@@ -145,7 +149,7 @@ class DirectedPaths(DirectedRounds):
         )  # fmt: skip
         sums = {
             "likelihood": np.minimum(found, largest),
-            "slope": slopes[:, *entry_positions(p, ordered=self.ordered)],
+            "slope": slopes[:, *entry_positions(p, ordered=known)],
         }
         answers = []
         for at, site in zip(parts, sites, strict=True):
@@ -178,8 +182,12 @@ class DirectedPaths(DirectedRounds):
         if number <= self.discarded:
             rank = ranks(heat, self.chains).ravel()
             steps = adapted_steps(steps, rank, path, np.exp(log_chance), number)
-        p = columns_of(now.theta.shape[-1], ordered=self.ordered)
-        shared = {**state["shared"], **self.proposed(moved, p, number, state["records"], rng)}
+        known = self.known_from(state["shared"])
+        p = columns_of(now.theta.shape[-1], ordered=known)
+        shared = {
+            **state["shared"],
+            **self.proposed(moved, p, number, state["records"], state["shared"], rng),
+        }
         common = {name: getattr(moved, name)[:, None] for name in SHARED_FIELDS}
         left = {name: value for name, value in state.items() if name != "path"}
         return {**left, "steps": steps, "shared": shared, "common": common}

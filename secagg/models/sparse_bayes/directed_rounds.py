@@ -21,7 +21,7 @@ chain of one site alone. So no bit depends on the other sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -40,6 +40,7 @@ from secagg.models.sparse_bayes.joint.common_moves import (
     in_pairs,
     propose,
 )
+from secagg.models.sparse_bayes.joint.known_arrows import KnownArrows
 from secagg.models.sparse_bayes.joint.tempering import (
     MIN_HEAT,
     exchanged,
@@ -50,19 +51,28 @@ from secagg.models.sparse_bayes.joint.tempering import (
 )
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
+    Order,
+    Redraw,
+    allowed_entries,
     columns_of,
     draw_graph_noise,
     entry_positions,
     joined_noise,
     matrices,
-    redrawn_scales,
     rotation_pairs,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
-    draw_latent_graph,
     latent_columns,
+)
+from secagg.models.sparse_bayes.latent.lacking import check_lacking, first_values, own_scatter
+from secagg.models.sparse_bayes.latent.site_groups import (
+    columns_of_group,
+    in_groups,
+    law_of_group,
+    move_latent,
+    redraw_of_group,
 )
 from secagg.models.sparse_bayes.metropolis.alternatives import (
     largest_score,
@@ -86,16 +96,13 @@ _COPIES = 6  # of a chain with Laplace errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectedRounds(SparseModel):
+class DirectedRounds(KnownArrows, SparseModel):
     """The sampler of directed graphs."""
 
     errors: Literal["laplace", "gaussian"] = "laplace"
     """Distribution of the errors. `"laplace"`, as in the paper, determines directions.
     `"gaussian"`, the Gaussian surrogate, does not: it finds which pairs of columns are connected,
     and needs moments only, so it can have noise once at the site."""
-    ordered: bool = False
-    """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
-    there are no cycles, and effects are determined with normal errors, too."""
     temperatures: int | None = None
     """Number of copies of each chain. In all but the first the records count less, so that chains
     pass between graphs that explain the records about equally well. 1: no such copies. If it is not
@@ -106,7 +113,7 @@ class DirectedRounds(SparseModel):
         """Number of copies of each chain."""
         if self.temperatures is not None:
             return self.temperatures
-        return _COPIES if self.errors == "laplace" and not self.ordered else 1
+        return _COPIES if self.errors == "laplace" and not self.order_known else 1
 
     @property
     def replicas(self) -> int:
@@ -115,9 +122,9 @@ class DirectedRounds(SparseModel):
     def recorded_chains(self, shared: State) -> NDArray[np.int64]:
         return of_rank(shared["heat"], self.chains)[:, 0]
 
-    def entries(self, p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def entries(self, p: int, known: Order) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and column of each entry of the graph."""
-        return entry_positions(p, ordered=self.ordered)
+        return entry_positions(p, ordered=known)
 
     def round_spec(self, public: PublicFacts) -> Spec:
         if not 1 <= self.copies <= _MOST_COPIES:
@@ -126,6 +133,8 @@ class DirectedRounds(SparseModel):
             what = "must be 1 under noise once at the site"
             raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
         p = len(self.columns(public))
+        allowed = allowed_entries(p, self.possible(public))
+        check_lacking(public, self.columns(public), allowed, self.copies, self.scale)
         sites, pairs = len(public.sites), len(pairs_of(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
         shape = (self.replicas, 2, 2**pairs)
@@ -143,6 +152,7 @@ class DirectedRounds(SparseModel):
         entries = self.shape(public)[1]
         pairs = np.zeros((self.replicas, len(pairs_of(len(self.columns(public)), 0))))
         return {
+            **self.shared_arrows(public),
             "heat": first_heats(self.chains, self.copies),
             "other": np.zeros((self.replicas, entries)),
             "weight": pairs + _NEVER,
@@ -153,7 +163,7 @@ class DirectedRounds(SparseModel):
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
-        many = len(self.entries(p)[0])
+        many = len(self.entries(p, self.possible(public))[0])
         entries, rows = (self.replicas, many), (self.replicas, p)
         recorded = {"theta": many, "b": p, "moves_taken": many, "turns_taken": p}
         columns = np.ascontiguousarray(z.T)
@@ -171,6 +181,13 @@ class DirectedRounds(SparseModel):
             "own": begin_sums({name: (self.chains, size) for name, size in recorded.items()}),
         }
 
+    def begin_lacking(self, z: Array, lacked: NDArray[np.int64]) -> State:
+        columns = z.T.copy()
+        if self.errors == "gaussian":
+            columns = own_scatter(scatter_columns(np.delete(z, lacked, axis=1)), lacked)
+        values = first_values((self.replicas, len(lacked), columns.shape[1]))
+        return {"Y": columns, "lacked": lacked, "values": values}
+
     def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
         """Return first draws of the exact moments."""
         return {"latent": begin_latent_graph(noisy, (self.replicas, self.shape(public)[1]))}
@@ -183,7 +200,7 @@ class DirectedRounds(SparseModel):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        self._check_shared(now.shared)
+        self._check_shared(now.shared, public)
         return in_groups(
             sites, records, rngs,
             lambda chosen, own, n: self._run_group(chosen, own, n, now, len(public.sites)),
@@ -196,10 +213,14 @@ class DirectedRounds(SparseModel):
         prior = self.constants(records)
         drawn = Common(*(getattr(now, name)[:, 0] for name in SHARED_FIELDS))
         sums = {name: total[name][:, 0] for name in _SUMS}
-        p = columns_of(drawn.theta.shape[-1], ordered=self.ordered)
-        pairs, other = pairs_of(p, number), _alternative(shared)
+        known = self.known_from(shared)
+        p = columns_of(drawn.theta.shape[-1], ordered=known)
+        pairs = pairs_of(p, number)
+        other = Alternative(shared["other"], shared["reversal"] > 0, shared["weight"])
         scores = total["scores"]
-        drawn, sums, taken = choose(drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p)
+        drawn, sums, taken = choose(
+            drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p, ordered=known
+        )
         at = (taken @ 2 ** np.arange(len(pairs)))[:, None]
         own, others = (np.take_along_axis(scores[:, i], at, axis=1)[:, 0] for i in range(2))
         heat = exchanged(
@@ -209,21 +230,22 @@ class DirectedRounds(SparseModel):
         total = {name: values[:, None] for name, values in sums.items()}
         drawn = self.draw_slabs_first(moved, total, sites, prior, rng)
         moved = Common(*(getattr(drawn, name)[:, 0] for name in SHARED_FIELDS))
-        proposed = self.proposed(moved, p, number + 1, records, rng)
-        return drawn, {"heat": heat, **proposed, "taken": taken.astype(np.float64)}
+        proposed = self.proposed(moved, p, number + 1, records, shared, rng)
+        return drawn, {**shared, "heat": heat, **proposed, "taken": taken.astype(np.float64)}
 
     def proposed(
-        self, now: Common, p: int, number: int, records: int, rng: np.random.Generator
-    ) -> State:
+        self, now: Common, p: int, number: int, records: int, shared: State,
+        rng: np.random.Generator,
+    ) -> State:  # fmt: skip
         """Return the alternatives of round `number` to the graphs of now, (chains, entries)."""
-        pairs = pairs_of(p, number)
-        made = propose(matrices(now.theta, p), pairs, records, rng, ordered=self.ordered)
+        pairs, known = pairs_of(p, number), self.known_from(shared)
+        made = propose(matrices(now.theta, p, known), pairs, records, rng, ordered=known)
         reversal = made.reversal.astype(np.float64)
         return {"other": made.theta, "weight": made.weight, "reversal": reversal}
 
     def at_start(self, sites: Sequence[State], now: Round) -> GraphDraw:
         """Return the draws with which a round begins, of one site's chains after another's."""
-        p = sites[0]["Y"].shape[0]
+        p, known = sites[0]["Y"].shape[0], self.known_from(now.shared)
 
         def repeated(values: Array) -> Array:
             return np.concatenate([values] * len(sites))
@@ -236,18 +258,19 @@ class DirectedRounds(SparseModel):
             return replace(draw, theta=theta + np.concatenate([site["d"] for site in sites]))
         taken = repeated(now.shared["taken"]) > 0
         before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
-        changed = in_pairs(before, taken, p, ordered=self.ordered)
+        changed = in_pairs(before, taken, p, ordered=known)
         moved = np.where(changed, held["other_theta"], draw.theta)
         # a graph without likelihood here is not made; by its score no such graph is chosen
-        changed &= is_stable(matrices(moved, p))[:, None]
+        changed &= is_stable(matrices(moved, p, known))[:, None]
         return replace(
             draw,
             theta=np.where(changed, held["other_theta"], draw.theta),
             v=np.where(changed, held["other_v"], draw.v),
         )
 
-    def _check_shared(self, shared: State) -> None:
+    def _check_shared(self, shared: State, public: PublicFacts) -> None:
         """Raise `PeerError` for powers out of range, which could isolate what a site sends."""
+        self.check_arrows(shared, public)
         if np.any(shared["heat"] < MIN_HEAT / 2) or np.any(shared["heat"] > 1):
             raise PeerError("message", "the coordinator's powers are not between 0 and 1")
         if any(not np.all(np.isin(shared[name], (0.0, 1.0))) for name in ("taken", "reversal")):
@@ -262,36 +285,43 @@ class DirectedRounds(SparseModel):
         all_sites: int,
     ) -> list[tuple[Update, State]]:
         """Return contributions and memories of sites with the same number of records."""
-        many, p = len(sites), sites[0]["Y"].shape[0]
+        many, p, known = len(sites), sites[0]["Y"].shape[0], self.known_from(now.shared)
 
         def repeated(values: Array) -> Array:
             return np.concatenate([values] * many)
 
         heat = now.shared["heat"]
         theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
-        law = ErrorLaw(1 if self.errors == "laplace" else 2, n, repeated(heat))
+        law = law_of_group(sites, 1 if self.errors == "laplace" else 2, n, repeated(heat))
         draw, first_reach = self.at_start(sites, now), np.concatenate([s["reach"] for s in sites])
+        drawn: State = {}
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
-            latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])
-            exact = {"latent": latent}
-            Y = latent_columns(latent, 1 / sites[0]["unit"])
+            latent, draw = move_latent(
+                sites[0], draw, theta, t, self.noise, law, rngs[0], known,
+                warmup=now.number + 1 if now.warmup else 0,
+            )  # fmt: skip
+            drawn["latent"], Y = latent, latent_columns(latent, 1 / sites[0]["unit"])
         else:
-            exact = {}
-            Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
-        draw, reach, taken_moves = self._sweep(Y, draw, first_reach, theta, t, law, now, rngs)
+            Y = columns_of_group(sites, self.replicas)
+        redraw = redraw_of_group(sites, known, law, self.noise, rngs[0])
+        draw, reach, taken_moves = self._sweep(
+            Y, draw, first_reach, theta, t, law, now, rngs, redraw
+        )
+        if redraw is not None:
+            drawn["values"] = Y[:, sites[0]["lacked"]]
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
         pairs = pairs_of(p, now.number)
         reversal = repeated(now.shared["reversal"]) > 0
-        places = exchange_places(pairs, reversal, p, ordered=self.ordered)
+        places = exchange_places(pairs, reversal, p, ordered=known)
         other = repeated(now.shared["other"])
         other = other + np.take_along_axis(draw.theta - theta, places, axis=1)
         partner = heat[partners(heat, self.chains, now.number)]
         scores = score_alternatives(
             Y,
-            matrices(draw.theta, p),
-            matrices(other, p),
+            matrices(draw.theta, p, known),
+            matrices(other, p, known),
             pairs,
             repeated(np.stack([heat, partner], axis=1)),
             self.noise,
@@ -301,7 +331,7 @@ class DirectedRounds(SparseModel):
         other_v = np.take_along_axis(draw.v, places, axis=1)
         news = {"theta": draw.theta, "b": draw.b, **taken_moves}
         if self.errors == "gaussian":
-            news["partial"] = partial_correlations(matrices(draw.theta, p), draw.b**2)
+            news["partial"] = partial_correlations(matrices(draw.theta, p, known), draw.b**2)
         parts = (draw.theta, draw.b, draw.v, other, other_v, reach)
         memory = dict(zip(_STATE, parts, strict=True))
         update = {**{name: values[:, None] for name, values in sums.items()}, "scores": scores}
@@ -315,7 +345,7 @@ class DirectedRounds(SparseModel):
             mine = {name: values[at] for name, values in memory.items()}
             sent = {name: values[at] for name, values in update.items()}
             kept = {name: value for name, value in site.items() if name not in ("d", "m")}
-            answers.append((sent, {**kept, **mine, **exact, "own": own}))
+            answers.append((sent, {**kept, **mine, **drawn, "own": own}))
         return answers
 
     def _sweep(
@@ -328,12 +358,13 @@ class DirectedRounds(SparseModel):
         law: ErrorLaw,
         now: Round,
         rngs: Sequence[np.random.Generator],
+        redraw: Redraw | None,
     ) -> tuple[GraphDraw, Array, Update]:
         """Return draws after the sweeps of a round, adapted reach, and shares of moves accepted.
 
         reach: one for each power: row l of a chain is that of its copy with power number l
         """
-        p, heat = Y.shape[-2], now.shared["heat"]
+        p, heat, known = Y.shape[-2], now.shared["heat"], self.known_from(now.shared)
         first = np.arange(self.replicas) // self.copies * self.copies
         slots = first + ranks(heat, self.chains).ravel()
         slots = (np.arange(len(rngs))[:, None] * self.replicas + slots).ravel()
@@ -342,59 +373,25 @@ class DirectedRounds(SparseModel):
         for i in range(self.sweeps):
             number = now.number * self.sweeps + i
             drawn = [
-                draw_graph_noise(self.replicas, p, one, self.noise, rng, ordered=self.ordered)
+                draw_graph_noise(self.replicas, p, one, self.noise, rng, ordered=known)
                 for rng in rngs
             ]
             noise = joined_noise(drawn)
-            pairs = rotation_pairs(p, number, ordered=self.ordered)
+            pairs = rotation_pairs(p, number, ordered=known)
             draw, moved, turned = sweep_graph(
-                Y, draw, reach[slots], theta, t, self.noise, law, noise, pairs
+                Y,
+                draw,
+                reach[slots],
+                theta,
+                t,
+                self.noise,
+                law,
+                noise,
+                pairs,
+                redraw,
+                known,
             )
             if now.warmup:
                 reach[slots] = adapted(reach[slots], moved, number + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
         return draw, reach, {"moves_taken": moves, "turns_taken": turns}
-
-    def _move_latent(
-        self,
-        site: State,
-        draw: GraphDraw,
-        theta: Array,
-        t: Array,
-        law: ErrorLaw,
-        now: Round,
-        rng: np.random.Generator,
-    ) -> tuple[State, GraphDraw]:
-        """Return the exact moments, and the draws moved with them, before a round's sweeps."""
-        latent, factors = site["latent"], 1 / site["unit"]
-        draw = redrawn_scales(latent_columns(latent, factors), draw, self.noise, law, rng)
-        warmup = now.number + 1 if now.warmup else 0
-        return draw_latent_graph(
-            latent, factors, law.contrasts, draw, theta, t, self.noise, rng, warmup=warmup
-        )
-
-
-def in_groups(
-    sites: Sequence[State],
-    records: Sequence[int],
-    rngs: Sequence[np.random.Generator],
-    answer: Callable[
-        [Sequence[State], Sequence[np.random.Generator], int], Sequence[tuple[Update, State]]
-    ],
-) -> list[tuple[Update, State]]:
-    """Return each site's answer. Sites with as many records are computed together.
-
-    answer: of such sites, given their memories, generators and number of records
-    """
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, (site, n) in enumerate(zip(sites, records, strict=True)):
-        groups.setdefault((n, i if "latent" in site else -1), []).append(i)
-    found: dict[int, tuple[Update, State]] = {}
-    for (n, _), members in groups.items():
-        answers = answer([sites[i] for i in members], [rngs[i] for i in members], n)
-        found |= dict(zip(members, answers, strict=True))
-    return [found[i] for i in range(len(sites))]
-
-
-def _alternative(shared: State) -> Alternative:
-    return Alternative(shared["other"], shared["reversal"] > 0, shared["weight"])

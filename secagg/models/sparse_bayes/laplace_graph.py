@@ -12,19 +12,22 @@ the likelihood is, up to constants,
     |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, else 0    (3)
 
 with rho the spectral radius. One sweep draws m (4); each theta_kjh by a Metropolis step with b_kj
-and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one another (7); w, v (8).
+and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one another (7); the values
+of columns that the site lacks (`secagg.models.sparse_bayes.latent.lacking`); w, v (8).
 
 docs/math/laplace-graph.md derives these steps.
 
 The p (p - 1) entries of Theta_k are in one row, row j after row j - 1 (`entry_positions`). If the
-order of the columns is known, there are only the p (p - 1) / 2 with h before j, and no step (7).
+order of the columns is known, there are only the p (p - 1) / 2 with h before j, and no step (7). A
+job can also rule out other entries, by tiers or one by one: `Order`. They are no parameters.
+Step (7) then has only rows that may act on each other and have their other entries in common.
 Arrays have a leading axis of chains; the records may have one too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -38,6 +41,11 @@ from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, move_entries
 from secagg.models.sparse_bayes.metropolis.rotations import rotate_rows
 
 Indices = NDArray[np.int64]
+Order = bool | NDArray[np.bool_]
+"""Which effects are possible: those on later columns (True), all (False), or those marked, (p, p),
+in row j and column h for that of h on j."""
+Redraw = Callable[[Array, Array, Array, Array, Array, Array], None]
+"""`secagg.models.sparse_bayes.latent.lacking.Lacking.redraw`."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +82,23 @@ class GraphNoise:
     v: Array
 
 
-def entry_positions(p: int, *, ordered: bool = False) -> tuple[Indices, Indices]:
-    """Return row j and column h of each off-diagonal entry of Theta; ordered: only h before j."""
-    possible = np.tri(p, k=-1, dtype=bool) if ordered else ~np.eye(p, dtype=bool)
-    rows, columns = np.nonzero(possible)
+def allowed_entries(p: int, ordered: Order) -> NDArray[np.bool_]:
+    """Return which entries of Theta may differ from 0, (p, p)."""
+    if isinstance(ordered, np.ndarray):
+        return ordered
+    return np.tri(p, k=-1, dtype=bool) if ordered else ~np.eye(p, dtype=bool)
+
+
+def entry_positions(p: int, *, ordered: Order = False) -> tuple[Indices, Indices]:
+    """Return row j and column h of each entry of Theta that may differ from 0."""
+    rows, columns = np.nonzero(allowed_entries(p, ordered))
     return rows, columns
 
 
-def columns_of(entries: int, *, ordered: bool) -> int:
+def columns_of(entries: int, *, ordered: Order) -> int:
     """Return p of a graph with this many entries."""
+    if isinstance(ordered, np.ndarray):
+        return len(ordered)
     return round((1 + math.sqrt(1 + (8 if ordered else 4) * entries)) / 2)
 
 
@@ -93,21 +109,29 @@ def is_ordered(entries: Array, p: int) -> bool:
     return bool(entries.shape[-1] < p * (p - 1))
 
 
-def matrices(entries: Array, p: int) -> Array:
-    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero elsewhere."""
+def matrices(entries: Array, p: int, ordered: Order | None = None) -> Array:
+    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero elsewhere.
+
+    ordered: if it is None, the number of entries says whether the order is known
+    """
+    known = is_ordered(entries, p) if ordered is None else ordered
     filled = np.zeros((len(entries), p, p))
-    filled[:, *entry_positions(p, ordered=is_ordered(entries, p))] = entries
+    filled[:, *entry_positions(p, ordered=known)] = entries
     return filled
 
 
-def rotation_pairs(p: int, number: int, *, ordered: bool) -> Indices:
+def rotation_pairs(p: int, number: int, *, ordered: Order) -> Indices:
     """Return p pairs of rows for the sweep of this number; an ordered graph has no rotations.
 
-    They do not depend on data, and all chains and sites have the same ones.
+    They do not depend on data, and all chains and sites have the same ones. After a rotation both
+    rows have the entries of either: so rows must be allowed the same ones, and each other.
     """
-    positions = np.array(entry_positions(p)).T
+    allowed = allowed_entries(p, ordered)
+    either = allowed | np.eye(p, dtype=bool)
+    alike = (either[:, None] == either).all(axis=-1) & ~np.eye(p, dtype=bool)
+    positions = np.argwhere(alike)
     rng = np.random.default_rng([p, number])
-    return positions[rng.integers(len(positions), size=0 if ordered else p)]
+    return positions[rng.integers(max(len(positions), 1), size=p if len(positions) else 0)]
 
 
 def draw_graph_noise(
@@ -117,7 +141,7 @@ def draw_graph_noise(
     prior: NoisePrior,
     rng: np.random.Generator,
     *,
-    ordered: bool = False,
+    ordered: Order = False,
 ) -> GraphNoise:
     """Draw the variates of one sweep at a site."""
     rows, entries = (chains, p), (chains, len(entry_positions(p, ordered=ordered)[0]))
@@ -125,7 +149,7 @@ def draw_graph_noise(
         location=rng.random((2, *rows)),
         move=rng.standard_normal(entries),
         chance=-rng.standard_exponential(entries),
-        gamma=np.maximum(rng.standard_gamma(law.shape(prior)[:, None], rows), MIN_GAMMA),
+        gamma=np.maximum(rng.standard_gamma(law.shape(prior), rows), MIN_GAMMA),
         angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
         turn=-rng.standard_exponential(rows),
         w=rng.standard_exponential(entries),
@@ -146,12 +170,17 @@ def joined_noise(parts: Sequence[GraphNoise]) -> GraphNoise:
 
 
 def redrawn_scales(
-    Y: Array, draw: GraphDraw, prior: NoisePrior, law: ErrorLaw, rng: np.random.Generator
+    Y: Array,
+    draw: GraphDraw,
+    prior: NoisePrior,
+    law: ErrorLaw,
+    rng: np.random.Generator,
+    ordered: Order | None = None,
 ) -> GraphDraw:
     """Return the draw with b_k drawn given normal errors, after moves with b_k integrated out."""
-    size = law.size(Y - matrices(draw.theta, Y.shape[-2]) @ Y)
-    gamma = np.maximum(rng.standard_gamma(law.shape(prior)[:, None], size.shape), MIN_GAMMA)
-    s = clip_variance(law.powers[:, None] * (prior.scale + size) / gamma)
+    size = law.size(Y - matrices(draw.theta, Y.shape[-2], ordered) @ Y)
+    gamma = np.maximum(rng.standard_gamma(law.shape(prior), size.shape), MIN_GAMMA)
+    s = clip_variance(law.row_powers * (prior.scale + size) / gamma)
     return replace(draw, b=s ** (1 / law.degree))
 
 
@@ -165,6 +194,8 @@ def sweep_graph(
     law: ErrorLaw,
     noise: GraphNoise,
     pairs: Indices,
+    redraw: Redraw | None = None,
+    ordered: Order | None = None,
 ) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
     """Draw (4) to (8) once; return also which moves and rotations were accepted.
 
@@ -172,27 +203,32 @@ def sweep_graph(
         same sums of squares and products about the means
     theta, t: from the coordinator, (chains, p (p - 1)); reach, of the same shape: see `step_sizes`
     pairs: of (7), the rows of each rotation, (turns, 2), see `rotation_pairs`
+    redraw: draws the columns that the site lacks, before (8); it changes Y, too
     Moves are (chains, p (p - 1)), rotations (chains, p). All graphs in `draw` must have a spectral
     radius below 1; the returned graphs have one too.
     """
     p = Y.shape[-2]
-    graph = matrices(draw.theta, p)
+    known = is_ordered(theta, p) if ordered is None else ordered
+    graph = matrices(draw.theta, p, known)
     errors = Y - graph @ Y
     if law.degree == 1 and law.records:
-        power = np.broadcast_to(law.shape(prior)[:, None], draw.b.shape)
+        power = np.broadcast_to(law.shape(prior), draw.b.shape)
         errors -= Locations(errors, prior.scale).draw(power, noise.location)[..., None]
     square = clip_variance(2 * t / draw.v)
     steps = step_sizes(reach, square) * noise.move
     deviation = draw.theta - theta
     threshold = noise.chance + np.log((square + (deviation + steps) ** 2) / (square + deviation**2))
-    moved, size = move_entries(Y, graph, errors, steps, threshold, prior, law)
-    scale = law.powers[:, None] * (prior.scale + size)
+    allowed = allowed_entries(p, known)
+    moved, size = move_entries(Y, graph, errors, steps, threshold, prior, law, allowed)
+    scale = law.row_powers * (prior.scale + size)
     b = clip_variance(scale / noise.gamma) ** (1 / law.degree)
-    means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
+    means, squares = matrices(theta, p, known), matrices(square, p, known) + ~allowed
     turned = rotate_rows(
-        graph, errors, b, means, squares, prior, law, pairs, noise.angle, noise.turn
-    )
-    ordered = is_ordered(theta, p)
-    own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
+        graph, errors, b, means, squares, prior, law, pairs, noise.angle, noise.turn,
+        allowed.sum(axis=1),
+    )  # fmt: skip
+    if redraw is not None:
+        redraw(Y, graph, errors, b, means, squares)
+    own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=known)])
     w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)
     return GraphDraw(own, b, w, (1 + t / w) / noise.v), moved, turned

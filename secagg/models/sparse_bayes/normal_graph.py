@@ -41,7 +41,7 @@ from secagg.contracts import Result, State
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.sparse_bayes.base import SparseModel, recorded_draws
-from secagg.models.sparse_bayes.laplace_graph import Indices, entry_positions, matrices
+from secagg.models.sparse_bayes.laplace_graph import Indices, Order, entry_positions, matrices
 from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
 from secagg.models.sparse_bayes.result import (
     coefficient,
@@ -94,17 +94,19 @@ def unit_variances(graphs: Array) -> Array:
     return np.maximum(found, LEAST_VARIANCE)
 
 
-def surrogate_result(model: SparseModel, state: State, level: float, fdr: float) -> Result:
+def surrogate_result(
+    model: SparseModel, state: State, level: float, fdr: float, known: Order = False
+) -> Result:
     """Return every pair and whether it is an edge, and the draws.
 
     R-hat and effective sample sizes are those of what is reported, pairs: chains may differ in
-    directions.
+    directions. A pair has the direction of the job if it can have only one (`known`).
     """
     draws, names = recorded_draws(state), state["columns"]
     p = len(names)
     first, second = pair_positions(p)
     theta, inclusion = draws["theta"][:, :, 0], draws["inclusion"][:, :, 0]
-    graphs, absent = graphs_of(theta, p), 1 - graphs_of(inclusion, p)
+    graphs, absent = graphs_of(theta, p, known), 1 - graphs_of(inclusion, p, known)
     partial = partial_correlations(graphs, unit_variances(graphs))
     connected = 1 - absent[..., first, second] * absent[..., second, first]
     determined = {
@@ -114,7 +116,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     arrows = summarise(theta, level), summarise(inclusion, level)
     pip = determined["PIPs of pairs"].mean
     edges = discoveries(pip, fdr)
-    place = {end: i for i, end in enumerate(zip(*entry_positions(p), strict=True))}
+    place = {end: i for i, end in enumerate(zip(*entry_positions(p, ordered=known), strict=True))}
 
     def arrow(j: int, h: int) -> dict[str, Any]:
         return {"from": names[h], "to": names[j], **coefficient(*arrows, (place[j, h],))}
@@ -122,7 +124,9 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     pairs, open_pairs = [], []
     for i in np.argsort(-pip, kind="stable").tolist():
         j, h = int(first[i]), int(second[i])
-        directions = [arrow(h, j), arrow(j, h)]
+        directions = [arrow(*end) for end in ((h, j), (j, h)) if end in place]
+        if not directions:
+            continue
         found = determined["partial correlations"], determined["PIPs of pairs"]
         numbers, edge = coefficient(*found, (i,)), bool(edges[i])
         pairs.append(
@@ -133,7 +137,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
                 "undecided": any(undecided(edge, [one]) for one in directions),
                 "partial_correlation": numbers["mean"],
                 "sides": [{"outcome": names[j], "predictor": names[h], **numbers}],
-                "directions_not_determined": directions,
+                "directions_not_determined" if len(directions) > 1 else "by_the_job": directions,
             }
         )
         if pairs[-1]["undecided"]:
@@ -157,13 +161,13 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     both = {"pip": np.zeros((p, p)), "edges": np.zeros((p, p), dtype=bool)}
     for name, values in (("pip", pip), ("edges", edges)):
         both[name][first, second] = both[name][second, first] = values
-    targets, sources = entry_positions(p)
+    targets, sources = entry_positions(p, ordered=known)
     drawn = draw_arrays(draws, own_eta=model.own_eta)
     summary = with_note_on_undecided(summary, open_pairs, "")
     return Result(summary, {**both, "sources": sources, "targets": targets, **drawn})
 
 
-def graphs_of(entries: Array, p: int) -> Array:
-    """Return matrices (..., p, p) of entries (..., p (p - 1))."""
-    flat = matrices(entries.reshape(-1, entries.shape[-1]), p)
+def graphs_of(entries: Array, p: int, ordered: Order | None = None) -> Array:
+    """Return matrices (..., p, p) of entries (..., p (p - 1)), as `laplace_graph.matrices`."""
+    flat = matrices(entries.reshape(-1, entries.shape[-1]), p, ordered)
     return flat.reshape(*entries.shape[:-1], p, p)

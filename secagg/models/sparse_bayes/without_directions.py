@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import Posterior, chains_agree, number, summarise
+from secagg.models.sparse_bayes.laplace_graph import Order
 from secagg.models.sparse_bayes.normal_graph import (
     graphs_of,
     pair_positions,
@@ -55,15 +56,16 @@ def agreed(chains: int, *found: Posterior) -> list[bool | None]:
 
 
 def pairs_without_directions(
-    theta: Array, inclusion: Array, names: Sequence[str], level: float
+    theta: Array, inclusion: Array, names: Sequence[str], level: float, known: Order | None = None
 ) -> list[dict[str, Any]]:
     """Return what the draws tell about each pair, the likeliest first.
 
     theta, inclusion: (draws, chains, p (p - 1)), in the order of `laplace_graph.entry_positions`
+    known: which arrows are possible; None for all
     """
     p = len(names)
     first, second = pair_positions(p)
-    graphs, chance = graphs_of(theta, p), graphs_of(inclusion, p)
+    graphs, chance = graphs_of(theta, p, known), graphs_of(inclusion, p, known)
     absent = 1 - chance
     connected = summarise(1 - absent[..., first, second] * absent[..., second, first], level)
     partial = summarise(partial_correlations(graphs, unit_variances(graphs)), level)

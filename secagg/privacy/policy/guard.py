@@ -144,7 +144,7 @@ class Guard:
         With noise there are none: see `secagg.privacy.policy.job_rules`.
         """
         if not self._records:
-            self._records = canonical_encoding.digest(rows.values).hex()
+            self._records = canonical_encoding.digest(rows.held(public).values).hex()
         self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return
@@ -152,7 +152,7 @@ class Guard:
             self._own = record_rules.own_records(rows, public)
         question = self.template.question
         if self._on_questions is None and question is not None:
-            read = ReadQuestion(question, rows)
+            read = ReadQuestion(question, rows.held(public))
             self._on_questions = compare_records(
                 read, self._questions(), self.reread, *self.policy.on_record_sets
             )

@@ -131,6 +131,8 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
         levels[name], others[name] = having(ones), having(~ones)
 
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
+        if variable.column in rows.lacking:
+            continue
         values = variable.midpoint + variable.half_range * scaled
         if variable.indicator:  # clipping to a norm keeps the sign
             level(variable.name, scaled > 0)

@@ -11,8 +11,9 @@ import pandas as pd
 
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
+from secagg.jobs.columns import Continuous
 from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Continuous, Job
+from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.models.fedlin.design import Layout
 

@@ -21,7 +21,8 @@ from typing import Any, Final, Literal
 
 from secagg.core.validation import build, read_toml
 from secagg.errors import JobError
-from secagg.jobs.job import Column, Job
+from secagg.jobs.columns import Column
+from secagg.jobs.job import Job
 from secagg.jobs.partial_columns import columns_here
 
 OF_JOB: Final = "job"

@@ -23,8 +23,9 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
 from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
+from secagg.jobs.columns import Continuous
 from secagg.jobs.design_matrix import public_facts
-from secagg.jobs.job import Continuous, Job
+from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import NEW_RECORDS_SOURCE, SITES
 from secagg.models.common.posterior_summary import (
     Posterior,

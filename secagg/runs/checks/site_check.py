@@ -123,6 +123,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         checked = [
             check_column(table, name, column, source.table.place)
             for name, column in job.columns.items()
+            if name not in public.lacked_by(source.name)
         ]
         columns = tuple(column for column, _ in checked)
         complete = int(np.all([present for _, present in checked], axis=0).sum())
@@ -149,7 +150,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         decisions += with_data(policy, request, own)
         known += _rounds_that_fit(policy, request, own)
         if question is not None:
-            new = ReadQuestion(question, read)
+            new = ReadQuestion(question, read.held(public))
             decisions += compare_records(new, asked, reread, *policy.on_record_sets)
     refusals = (*_refusals(decisions), *over)
     remarks = (

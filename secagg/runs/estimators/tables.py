@@ -16,7 +16,8 @@ import pandas as pd
 
 from secagg.errors import DataError
 from secagg.jobs.cells import MISSING, read_column
-from secagg.jobs.job import Job, Number
+from secagg.jobs.columns import Number
+from secagg.jobs.job import Job
 
 Tables = Mapping[Any, pd.DataFrame]
 

@@ -19,7 +19,7 @@ from secagg.core.arrays import Array
 from secagg.core.validation import did_you_mean
 from secagg.errors import DataError, UsageError
 from secagg.jobs.cells import read_column
-from secagg.jobs.job import Column, Continuous, Number
+from secagg.jobs.columns import Column, Continuous, Number
 
 
 @dataclass(frozen=True)

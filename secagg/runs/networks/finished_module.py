@@ -22,8 +22,9 @@ from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
+from secagg.jobs.columns import Continuous, Number
 from secagg.jobs.design_matrix import public_facts
-from secagg.jobs.job import Continuous, Job, Number
+from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.jobs.registry import make_method
 from secagg.models.neural.module_learner import ModuleLearner

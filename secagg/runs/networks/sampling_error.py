@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,10 +34,10 @@ def why_no_interval(
         return "the networks are fitted to samples, not to records"
     if networks.algorithm == "fedavg":
         return "federated averaging does not end at the minimum of the loss"
-    if public.repeated_persons:
-        return "one person may have several records, which are not independent"
     if "records" not in summary:
         return "the result does not say how many records it has"
+    if summary.get("persons", math.inf) < summary["records"]:
+        return "some persons have several records, which are not independent"
     largest = max(network.parameters for network in model.networks)
     if largest > MAX_PARAMETERS:
         return f"a column's network has {largest} parameters; {MAX_PARAMETERS} is the limit"

@@ -37,6 +37,7 @@ from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 PRIOR = NoisePrior(shape=1.5, scale=0.7)
 P = 4
@@ -50,15 +51,23 @@ def common(chains: int, entries: int, rng: np.random.Generator) -> Common:
     return Common(theta, t**2, x**2, eta, g, rng.random(chains), g)
 
 
+ALL, SOME = np.ones(P, dtype=bool), np.array([True, True, False, True])
+
+
+@pytest.mark.parametrize("both", [ALL, SOME], ids=["all", "some"])
 @pytest.mark.parametrize("reversal", [True, False])
-def test_a_rotation_has_the_volume_of_its_weight(reversal: bool) -> None:
-    """The derivative of (theta_jc, log r - centre) by central differences, the angle held fixed."""
+def test_a_rotation_has_the_volume_of_its_weight(reversal: bool, both: Flags) -> None:
+    """The derivative of (theta_jc, log r - centre) by central differences, the angle held fixed.
+
+    A column that may not act on both rows is not rotated.
+    """
     flags, spread = np.array([reversal]), common_moves._SPREAD
     rng = np.random.default_rng(3)
     for seed in range(40):
         rows = rng.normal(size=(1, 2, P)) * 0.5
         rows[0, [0, 1], TWO] = 0.0
-        new, weight = common_moves._rotated(rows, TWO, flags, np.random.default_rng(seed))
+        new, weight = common_moves._rotated(rows, TWO, flags, both, np.random.default_rng(seed))
+        assert np.array_equal(new[..., ~both], rows[..., ~both])
         places = [(i, c) for i in range(2) for c in range(P) if new[0, i, c] != rows[0, i, c]]
 
         def moved(
@@ -68,7 +77,7 @@ def test_a_rotation_has_the_volume_of_its_weight(reversal: bool) -> None:
             now = rows.copy()
             for (i, c), value in zip(places, point[:-1], strict=True):
                 now[0, i, c] = value
-            made, log_r = rotate_by_hand(now[0], point[-1], seed, reversal)
+            made, log_r = rotate_by_hand(now[0], point[-1], seed, reversal, both)
             return np.array([*(made[i, c] for i, c in places), log_r])
 
         start = np.random.default_rng(seed).standard_normal(1)[0] * spread
@@ -86,7 +95,9 @@ def test_a_rotation_has_the_volume_of_its_weight(reversal: bool) -> None:
         assert weight[0] == pytest.approx(expected, abs=1e-5)
 
 
-def rotate_by_hand(rows: Array, log_r: float, seed: int, reversal: bool) -> tuple[Array, float]:
+def rotate_by_hand(
+    rows: Array, log_r: float, seed: int, reversal: bool, both: Flags
+) -> tuple[Array, float]:
     """Return two rows after (1) of `common_moves`, and the new log r less its centre.
 
     log_r: less its centre; the angle and the columns are those that the seed draws
@@ -97,7 +108,7 @@ def rotate_by_hand(rows: Array, log_r: float, seed: int, reversal: bool) -> tupl
     flat, normal = rng.uniform(-np.pi / 2, np.pi / 2, 1)[0], rng.standard_normal(1)[0]
     angle = flat if np.isinf(size[0]) else size[0] * normal
     share = rng.choice([0.0, 0.5, 1.0, 1.0], 1)
-    rotated = rng.random((1, P))[0] < share
+    rotated = (rng.random((1, P))[0] < share) & both
     rotated[TWO] = True
 
     def centre(now: Array) -> float:
@@ -140,8 +151,8 @@ def test_a_reversal_undoes_itself_and_takes_differences_along() -> None:
     rows[:, 0, TWO[1]] = np.random.default_rng(5).uniform(-0.9, 0.9, many)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common_moves, "_SPREAD", 1e-9)
-        there, _ = common_moves._rotated(rows, TWO, yes, np.random.default_rng(1))
-        back, _ = common_moves._rotated(there, TWO, yes, np.random.default_rng(1))
+        there, _ = common_moves._rotated(rows, TWO, yes, ALL, np.random.default_rng(1))
+        back, _ = common_moves._rotated(there, TWO, yes, ALL, np.random.default_rng(1))
     np.testing.assert_allclose(there[:, 1, TWO[0]], rows[:, 0, TWO[1]], atol=1e-6)
     np.testing.assert_allclose(there[:, 0, TWO[1]], 0.0, atol=1e-6)
     np.testing.assert_allclose(back, rows, atol=1e-6)

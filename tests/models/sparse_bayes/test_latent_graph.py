@@ -218,7 +218,7 @@ def moved_together(sd: float, rounds: int, chains: int) -> tuple[Array, Array, l
         T = (np.eye(3) - graph) / b[..., None] @ latent_columns(latent, factors)
         kept.append(T @ np.swapaxes(T, 1, 2))
         latent, graph, b = latent_graph._move_together(
-            latent, factors, graph, b, mean, square, PRIOR, rng, 0
+            latent, factors, graph, b, mean, square, PRIOR, rng, 0, ~np.eye(3, dtype=bool)
         )
     return graph, b, kept
 

@@ -11,8 +11,8 @@ from support.runs.checkout import ROOT
 
 from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError
+from secagg.jobs.columns import Count
 from secagg.jobs.design_matrix import declarations
-from secagg.jobs.job import Count
 from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.policy import site_policy
 from secagg.privacy.policy.release_rules import ReleasePolicy

@@ -1,5 +1,6 @@
 """A site's own columns: from a run's folder, its declarations, its files, and its predictions."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,18 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, JobError, UsageError
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
+from secagg.models.neural.ngm.fitted.sampling import Effort
 from secagg.runs.adapt import adapt
 from secagg.runs.adapt.finished_networks import FinishedNetworks
 from secagg.runs.adapt.own_columns import read_own_columns
+from secagg.runs.adapt.personalised import personalise
 from secagg.runs.adapt.site_networks import SiteNetworks, read_site_networks
 from secagg.runs.adapt.stitched import stitch
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.simulate import simulate
 
 pytestmark = pytest.mark.neural
+FEW = Effort(chains=4, warm_up=2, sweeps=4)
 
 
 def table(n: int, seed: int) -> pd.DataFrame:
@@ -116,6 +120,17 @@ def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> No
         assert np.mean(found[f"group={level}"][smokers]) == pytest.approx(share, abs=0.1)
 
 
+def test_inputs_that_are_linear_in_the_run_are_linear_at_the_site() -> None:
+    settings = {"inputs": "all", "edges": [["age", "weight"]], "rounds": 5}
+    run = FinishedNetworks.of(parse_job(job(**settings)), fitted(**settings))
+    linear = (run.arrays["graph"] > run.arrays["curved"]).astype(bool)
+    site = personalise(run, table(60, 5)[SHARED].assign(weight=60.0 + np.arange(60)))
+    changed = site.result.arrays["linear.weight"] != run.arrays["linear.weight"]
+    assert linear.any() and np.all(changed[linear])
+    for network in (run.arrays, site.result.arrays):
+        assert not np.any(network["hidden_1.weight"].transpose(0, 2, 1)[linear])
+
+
 def test_the_summary_says_what_was_added(run: FinishedNetworks) -> None:
     summary = stitched(run).summary()
     assert json.loads(json.dumps(summary)) == summary
@@ -165,6 +180,63 @@ def test_a_constant_column_and_a_missing_cell(run: FinishedNetworks) -> None:
     found = site.predictions(table(4, 1)[SHARED])
     assert found["income_mean"] == pytest.approx(7, abs=1e-6)
     assert np.all(found["group=b"] > 0.9)
+
+
+@pytest.mark.parametrize(
+    ("edges", "of_job", "given", "used"),
+    [
+        ("all", None, None, 20.0),  # many weights
+        ("site", None, None, 1.0),
+        (OWN["edges"], None, None, 1.0),
+        ("all", 3.0, None, 3.0),
+        (OWN["edges"], 3.0, 7.0, 7.0),
+    ],
+)
+def test_the_penalty_is_the_given_one_or_that_of_the_job_or_follows_the_edges(
+    edges: Any, of_job: float | None, given: float | None, used: float
+) -> None:
+    own = read_own_columns(OWN | {"edges": edges})
+    settings = {"rounds": 2} | ({} if of_job is None else {"penalty": of_job})
+    short = FinishedNetworks.of(parse_job(job(**settings)), fitted(**settings))
+    found, expected = (
+        stitch(short, table(30, 5), own, penalty=penalty, random=replayable_random(2))
+        for penalty in (given, used)
+    )
+    assert found.summary()["penalty"] == used
+    for name, array in expected.result.arrays.items():
+        np.testing.assert_array_equal(found.result.arrays[name], array)
+
+
+def test_the_linear_penalty_of_the_job_is_a_ridge_in_the_sites_records() -> None:
+    settings = {"hidden": [], "linear_penalty": 40.0, "rounds": 30}
+    run = FinishedNetworks.of(parse_job(job(**settings)), fitted(**settings))
+    site, n = stitched(run, 60), 60
+    arrays, here = site.result.arrays, table(60, 5)
+    income = (here["income"] - here["income"].mean()) / here["income"].std(ddof=0)
+    row, weight = 3, 2  # of smoker, age, weight, income, two levels of group
+    z = ((here["weight"] - 90) / 60 - arrays["centre"][weight]) * arrays["scale"][weight]
+    z, variance = z - z.mean(), np.exp(2 * arrays["log_sd"][2]) + 1e-6  # the bias is free
+    ridge = (z @ income) / (z @ z + 40.0 * variance)
+    # The search ends at slopes of 1e-5, and the curvature is (z @ z / variance + 40) / n > 1.
+    assert z @ z / variance + 40 > n
+    assert arrays["linear.weight"][row, weight] == pytest.approx(ridge, abs=2e-5)
+
+
+@pytest.mark.parametrize("converged", [False, True])
+def test_a_site_says_whether_the_run_had_converged(
+    run: FinishedNetworks, converged: bool, tmp_path: Path
+) -> None:
+    if converged:
+        settings: dict[str, Any] = {"hidden": [], "rounds": 100}
+        run = FinishedNetworks.of(parse_job(job(**settings)), fitted(**settings))
+    for site in (stitched(run, 30), personalise(run, table(30, 5)[SHARED])):
+        assert site.summary()["run"] == {"converged": converged, "notes": list(run.notes)}
+        (tmp_path / "site.json").write_text(json.dumps(site.summary()))
+        (tmp_path / "site.npz").write_bytes(site.arrays_file())
+        for model in (site.model, read_site_networks(tmp_path / "site.json")):
+            assert model.query({"age": 50.0}, ["smoker"], effort=FEW)["run"] == {
+                "converged": converged, "notes": list(run.notes),
+            }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -266,6 +338,14 @@ def test_the_command_writes_files_from_which_the_model_is_restored(
     assert len(predicted) == 7 and not (tmp_path / "predicted.npz").exists()
 
     (tmp_path / "site.npz").write_bytes(stitched(run, 90).arrays_file())  # of other records
+    with pytest.raises(EvidenceError) as caught:
+        read_site_networks(tmp_path / "site.json")
+    assert caught.value.where.endswith("site.npz")
+    damaged = (tmp_path / "site.npz").read_bytes()[:-40]  # with a digest that fits
+    (tmp_path / "site.npz").write_bytes(damaged)
+    summary = json.loads((tmp_path / "site.json").read_text())
+    summary["arrays"] = hashlib.sha256(damaged).hexdigest()
+    (tmp_path / "site.json").write_text(json.dumps(summary))
     with pytest.raises(EvidenceError) as caught:
         read_site_networks(tmp_path / "site.json")
     assert caught.value.where.endswith("site.npz")

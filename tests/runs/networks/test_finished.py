@@ -193,6 +193,41 @@ def test_intervals_are_of_sampling_and_not_of_monte_carlo(of_records: FinishedNg
     assert low < drawn["columns"][1]["mean"] < high
 
 
+def test_persons_with_one_record_each_are_independent() -> None:
+    result = ngm_result()
+    result.summary.update(records=400, persons=400)
+    run = FinishedNgmRun.of(parse_job(ngm_job() | {"privacy": {"person": "patient"}}), result)
+    assert run.query({"g": "2"}, ["x"])["interval"]["unavailable"] is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "linear", "records"),
+    [(1e8, 1e8, 400), (1e8, 1e-6, 80), (1e-6, 1e8, 80)],
+)
+def test_the_priors_of_the_job_count_in_an_interval(
+    hidden: float, linear: float, records: int
+) -> None:
+    """Strong ones leave the intercept alone: all records tell of it, not only those of the level.
+
+    The hidden units give the level, of 80 of 400 records, a slope of its own, as the linear part.
+    """
+    result = ngm_result()
+    result.summary["records"] = 400
+    result.arrays["linear.weight"][:] = result.arrays["output.bias"][:] = 0  # all shares are 1/3
+    result.arrays["output.bias"][1:3] = np.log(np.array([0.3, 0.2]) / 0.5)
+    weight = np.zeros((3, 2, 4))
+    weight[0, 0, 1], weight[0, 1, 2] = 0.7, 0.7  # of x, from the two levels
+    more = {"hidden_1.weight": weight, "hidden_1.bias": np.zeros((3, 2))}
+    arrays = result.arrays | more | {"output.weight": np.zeros((4, 2))}
+    method = {"name": "fedngm", "hidden": [2], "penalty": hidden, "linear_penalty": linear}
+    job = parse_job(ngm_job() | {"method": method})
+    run = FinishedNgmRun.of(job, Result(result.summary, arrays))
+    (row,) = run.query({"g": "2"}, ["x"], random=replayable_random(0))["columns"]
+    low, high = row["mean_interval"]
+    # .96 / root 200 for the replicates, 4 times
+    assert (high - low) / 2 == pytest.approx(1.984 / np.sqrt(records), rel=0.27)
+
+
 def test_without_anything_given_a_share_has_nearly_its_binomial_error(
     of_records: FinishedNgmRun,
 ) -> None:
@@ -225,12 +260,13 @@ def test_a_level_that_hardly_any_record_has_gives_no_interval_for_its_column() -
             "privacy": {"placement": "round", "epsilon": 8, "delta": 1e-5, "adjacency": "replace"},
             "records": 400,
         },
+        {"privacy": {"person": "patient"}, "records": 400, "persons": 399},
     ],
 )
 def test_where_an_error_is_not_known_there_is_no_interval(changed: dict[str, Any]) -> None:
     result, changed = ngm_result(), dict(changed)
-    if "records" in changed:
-        result.summary["records"] = changed.pop("records")
+    for count in {"records", "persons"} & changed.keys():
+        result.summary[count] = changed.pop(count)
     answer = FinishedNgmRun.of(parse_job(ngm_job() | changed), result).query({"g": "2"}, ["x"])
     assert answer["interval"]["unavailable"] and "mean_interval" not in answer["columns"][0]
 

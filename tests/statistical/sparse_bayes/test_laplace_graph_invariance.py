@@ -9,9 +9,10 @@ not depend on mu, and are all that the posterior depends on: so their mean is pu
 independent of everything else.
 
 Paths of all sites' graphs are cases of their own. The same for normal errors, also with noisy
-moments, whose exact ones the sites then draw, for graphs whose order is known, and for the prior
-with a fixed spike. Where sites have no records, moves of all graphs together are run alone: draws
-of single graphs, which are right, could hide that these moves read a wrong prior.
+moments, whose exact ones the sites then draw, for sites that lack a column and draw its values, for
+graphs whose order is known, and for the prior with a fixed spike. Where sites have no records,
+moves of all graphs together are run alone: draws of single graphs, which are right, could hide that
+these moves read a wrong prior.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_place
 from secagg.models.sparse_bayes.joint.paths import advance, begin_path
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
+    Order,
+    Redraw,
     draw_graph_noise,
     entry_positions,
     rotation_pairs,
@@ -42,12 +45,14 @@ from secagg.models.sparse_bayes.latent.graph import (
     draw_latent_graph,
     latent_columns,
 )
+from secagg.models.sparse_bayes.latent.lacking import Lacking, draw_scatter, own_scatter
 from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.metropolis.slopes import (
     draw_location_and_scale,
     log_likelihood_and_slopes,
 )
+from secagg.models.sparse_bayes.normal_graph import scatter_columns
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
@@ -63,7 +68,8 @@ FLOOR = 1e-15  # of lambda: none
 @dataclass(frozen=True)
 class Case:
     """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path;
-    fixed: whether the spike is fixed, and the spread's prior narrower
+    fixed: whether the spike is fixed, and the spread's prior narrower; lacking: whether each site
+    lacks a column, the first one the first; ruled_out: by "tiers" or "edge"
     """
 
     degree: int = 1
@@ -71,18 +77,31 @@ class Case:
     noise: float = 0.0
     steps: int = 0
     fixed: bool = False
+    lacking: bool = False
+    ruled_out: str = ""
 
     @property
     def prior(self) -> SpikeSlab:
         return replace(PRIOR, spike=0.01, spread=0.3) if self.fixed else PRIOR
 
     @property
+    def order(self) -> Order:
+        return RULED_OUT.get(self.ruled_out, self.ordered)
+
+    @property
     def entries(self) -> int:
-        return len(entry_positions(P, ordered=self.ordered)[0])
+        return len(entry_positions(P, ordered=self.order)[0])
+
+
+TIERS, NO_EDGE = (~np.eye(P, dtype=bool) for _ in range(2))
+TIERS[1:, 0] = NO_EDGE[2, 0] = False  # the first column acts on none; or not on the last
+RULED_OUT: dict[str, Order] = {"tiers": TIERS, "edge": NO_EDGE}
+ORDERS: dict[int, Order] = {3: True, 4: TIERS, 5: NO_EDGE, 6: False}
+"""By number of entries."""
 
 
 def graphs(theta: Array) -> Array:
-    rows, columns = entry_positions(P, ordered=theta.shape[-1] == P * (P - 1) // 2)
+    rows, columns = entry_positions(P, ordered=ORDERS[theta.shape[-1]])
     made = np.zeros((len(theta), P, P))
     made[:, rows, columns] = theta
     return made
@@ -169,25 +188,27 @@ def latent_of(Y: Array, case: Case, rng: np.random.Generator) -> Any:
 
 
 def moved_together(
-    common: Common, sites: list[GraphDraw], data: list[Array], case: Case, number: int,
-    rng: np.random.Generator,
+    common: Common, sites: list[GraphDraw], data: list[Array], laws: list[ErrorLaw], case: Case,
+    number: int, rng: np.random.Generator,
 ) -> tuple[Common, list[GraphDraw], Flags]:  # fmt: skip
     """Choose between the present graphs of all and an alternative; b and w are drawn later."""
-    pairs, ordered = pairs_of(P, number), case.ordered
+    pairs, ordered = pairs_of(P, number), case.order
     # as if there were few records, so that shifts are long
     proposed = propose(graphs(common.theta), pairs, 10, rng, ordered=ordered)
     places = exchange_places(pairs, proposed.reversal, P, ordered=ordered)
     others, total = [], np.zeros((len(common.rho), 2 ** len(pairs)))
-    for site, Y in zip(sites, data, strict=True):
+    for site, Y, law in zip(sites, data, laws, strict=True):
         d = np.take_along_axis(site.theta - common.theta, places, axis=1)
         others.append(
             replace(site, theta=proposed.theta + d, v=np.take_along_axis(site.v, places, 1))
         )
         total += score_alternatives(
             Y, graphs(site.theta), graphs(others[-1].theta), pairs, np.ones((len(Y), 1)), NOISE,
-            law_of(Y, case), -1e12,
+            law, -1e12,
         )[:, 0]  # fmt: skip
-    common, _, taken = choose(common, {}, proposed, total, pairs, case.prior, rng, p=P)
+    common, _, taken = choose(
+        common, {}, proposed, total, pairs, case.prior, rng, p=P, ordered=ordered
+    )
     changed = in_pairs(pairs, taken, P, ordered=ordered)
     moved = [
         replace(
@@ -201,7 +222,12 @@ def moved_together(
 
 
 def moved_on_a_path(
-    common: Common, sites: list[GraphDraw], data: list[Array], case: Case, rng: np.random.Generator
+    common: Common,
+    sites: list[GraphDraw],
+    data: list[Array],
+    laws: list[ErrorLaw],
+    case: Case,
+    rng: np.random.Generator,
 ) -> tuple[Common, list[GraphDraw], Flags]:
     """Move the graphs of all on a path, by slopes that are often clipped; b is drawn later."""
     many, one = len(common.rho), np.ones(len(common.rho))
@@ -211,15 +237,15 @@ def moved_on_a_path(
     path = begin_path(common, steps, rank, rng)
     apart = [site.theta - common.theta for site in sites]
     held = [
-        draw_location_and_scale(Y, graphs(site.theta), NOISE, law_of(Y, case), rng)
-        for site, Y in zip(sites, data, strict=True)
+        draw_location_and_scale(Y, graphs(site.theta), NOISE, law, rng)
+        for site, Y, law in zip(sites, data, laws, strict=True)
     ]
-    rows, columns = entry_positions(P, ordered=case.ordered)
+    rows, columns = entry_positions(P, ordered=case.order)
     for _ in range(case.steps + 1):
         total = {"likelihood": np.zeros(many), "slope": np.zeros((many, case.entries))}
-        for d, (m, b), Y in zip(apart, held, data, strict=True):
+        for d, (m, b), Y, law in zip(apart, held, data, laws, strict=True):
             found, slope = log_likelihood_and_slopes(
-                Y, graphs(path["theta"] + d), m, b, law_of(Y, case), least=-1e12, steepest=8.0
+                Y, graphs(path["theta"] + d), m, b, law, least=-1e12, steepest=8.0
             )
             total["likelihood"] += found
             total["slope"] += slope[:, rows, columns]
@@ -236,13 +262,14 @@ def scores_of_common_moves(case: Case, seed: int) -> Array:
     A case with steps has paths, others choices of alternatives.
     """
     rng, nobody = np.random.default_rng(seed), np.zeros((6000, P, 0))
+    law = ErrorLaw(case.degree, 0)
     common, sites = fresh(len(nobody), 1, case, rng)
     apart = sites[0].theta - common.theta
-    for number in range(20):
+    for number in range(60 if case.ruled_out else 20):  # a pair of rows in every third
         if case.steps:
-            common, sites, _ = moved_on_a_path(common, sites, [nobody], case, rng)
+            common, sites, _ = moved_on_a_path(common, sites, [nobody], [law], case, rng)
         else:
-            common, sites, _ = moved_together(common, sites, [nobody], case, number, rng)
+            common, sites, _ = moved_together(common, sites, [nobody], [law], case, number, rng)
     # differences were held, or have exchanged their places
     np.testing.assert_allclose(
         np.sort(sites[0].theta - common.theta, axis=1), np.sort(apart, axis=1), atol=1e-9
@@ -255,17 +282,29 @@ def scores_of_common_moves(case: Case, seed: int) -> Array:
     return np.asarray((after.mean(axis=1) - expected.mean(axis=1)) / error)
 
 
-def law_of(Y: Array, case: Case) -> ErrorLaw:
-    """Return the law of a site's errors; exact moments stand for as many records as they say."""
-    return ErrorLaw(case.degree, Y.shape[-1])
+def lacking_of(
+    Y: Array, h: int, site: GraphDraw, law: ErrorLaw, case: Case, rng: np.random.Generator
+) -> tuple[Array, Redraw]:
+    """Return the columns of a site that lacks column h, with a first draw of it, and its step."""
+    allowed, lacked = np.zeros((P, P), dtype=bool), np.array([h])
+    allowed[entry_positions(P, ordered=case.order)] = True
+    if case.degree == 1:
+        Y = Y.copy()
+        Y[:, h] -= Y[:, h].mean(axis=-1, keepdims=True)  # has the law given the rest
+    else:
+        others = np.delete(Y, h, axis=1)
+        Y = np.array([own_scatter(scatter_columns(each.T), lacked) for each in others])
+        draw_scatter(Y, graphs(site.theta), site.b, lacked, law, rng)
+    return Y, Lacking(lacked, allowed, law, NOISE, rng).redraw
 
 
 def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, case: Case) -> Array:
     """Return z of every statistic: what came out against fresh draws."""
     rng = np.random.default_rng(seed)
     common, sites = fresh(replicates, len(records), case, rng)
-    data, latents = [], []
-    for n, site in zip(records, sites, strict=True):
+    data, latents, redraws = [], [], []
+    laws = [ErrorLaw(case.degree, n) for n in records]
+    for i, (n, site) in enumerate(zip(records, sites, strict=True)):
         draw = rng.laplace if case.degree == 1 else rng.normal
         e = draw(size=(replicates, P, n)) * site.b[..., None]
         Y = np.linalg.solve(np.eye(P) - graphs(site.theta), e)
@@ -273,6 +312,9 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
             Y = Y - Y.mean(axis=-1, keepdims=True)
         if case.degree == 1 and n:
             Y = Y + rng.standard_normal((replicates, P, 1))
+        redraws.append(None)
+        if case.lacking and n:
+            Y, redraws[i] = lacking_of(Y, i, site, laws[i], case, rng)
         data.append(Y)
         latents.append(latent_of(Y, case, rng) if case.noise else {})
     reach = np.full((replicates, case.entries), 0.5)
@@ -280,23 +322,33 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
     for number in range(rounds):
         sent = []
         if not case.noise:
-            common, sites, taken = moved_together(common, sites, data, case, number, rng)
+            common, sites, taken = moved_together(common, sites, data, laws, case, number, rng)
             moved += [taken.sum(), taken.size]
         if case.steps:
-            common, sites, taken = moved_on_a_path(common, sites, data, case, rng)
+            common, sites, taken = moved_on_a_path(common, sites, data, laws, case, rng)
             assert 0.2 < taken.mean() < 0.95
         for i, (n, Y) in enumerate(zip(records, data, strict=True)):
-            law, site = ErrorLaw(case.degree, n), sites[i]
+            law, site = laws[i], sites[i]
             if case.noise:
                 latents[i], site = draw_latent_graph(
                     latents[i], np.ones(P), n - 1, site, common.theta, common.t, NOISE, rng,
-                    warmup=0,
+                    warmup=0, ordered=case.order,
                 )  # fmt: skip
                 Y = latent_columns(latents[i], np.ones(P))  # noqa: PLW2901
-            noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.ordered)
-            pairs = rotation_pairs(P, number, ordered=case.ordered)
+            noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.order)
+            pairs = rotation_pairs(P, number, ordered=case.order)
             site, _, _ = sweep_graph(
-                Y, site, reach, common.theta, common.t, NOISE, law, noise, pairs
+                Y,
+                site,
+                reach,
+                common.theta,
+                common.t,
+                NOISE,
+                law,
+                noise,
+                pairs,
+                redraws[i],
+                case.order,
             )
             held = SiteDraw(site.theta, site.b, site.w, site.v)
             update, _ = paper_update(held, common.theta, common.t, FLOOR)
@@ -322,12 +374,17 @@ def test_the_sampler_keeps_the_prior_invariant() -> None:
     assert np.max(np.abs(z)) < 4.5
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize(("module", "steps"), [(common_moves, 0), (paths, 4)])
+@pytest.mark.parametrize(
+    ("module", "case"),
+    [(common_moves, Case()), (common_moves, Case(fixed=True)), (paths, Case(steps=4)),
+     (paths, Case(steps=4, fixed=True)), (common_moves, Case(ruled_out="tiers")),
+     (common_moves, Case(ruled_out="edge"))],
+    ids=str,
+)  # fmt: skip
 def test_common_moves_alone_keep_it_and_a_halved_prior_is_seen(
-    module: Any, steps: int, fixed: bool, monkeypatch: pytest.MonkeyPatch
+    module: Any, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case, right = Case(steps=steps, fixed=fixed), module.log_prior
+    right = module.log_prior
     # 18 statistics, two-sided: |z| > 4.5 in one of 8000 runs by chance
     assert np.max(np.abs(scores_of_common_moves(case, 5))) < 4.5
     monkeypatch.setattr(module, "log_prior", lambda *read: right(*read) / 2)
@@ -354,4 +411,28 @@ def test_so_do_normal_errors_known_orders_and_noisy_moments(case: Case) -> None:
     """Errors have a variance near 1, so that sums of squares of eight records are near 8."""
     records = (5, 6, 9) if case.noise else (5, 0, 8)
     z = scores(6000, records, rounds=8, seed=3, case=case)
+    assert np.max(np.abs(z)) < 4.5
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case(ruled_out="tiers", steps=3), Case(2, ruled_out="tiers"), Case(ruled_out="edge"),
+     Case(2, ruled_out="edge", noise=0.5), Case(ruled_out="tiers", lacking=True)],
+    ids=str,
+)  # fmt: skip
+def test_so_do_graphs_without_some_arrows(case: Case) -> None:
+    """In tiers two rows rotate; without one edge, none may but those of the common graph."""
+    records = (5, 6, 9) if case.noise else (5, 0, 8)
+    z = scores(6000, records, rounds=8, seed=7, case=case)
+    assert np.max(np.abs(z)) < 4.5
+
+
+LACKING = [Case(lacking=True, steps=3), Case(2, lacking=True), Case(ordered=True, lacking=True)]
+
+
+@pytest.mark.parametrize("case", LACKING, ids=str)
+@pytest.mark.parametrize("records", [(5, 0, 8), (2, 0, 4)])
+def test_so_do_sites_that_lack_a_column(case: Case, records: tuple[int, ...]) -> None:
+    """Two records determine less than the two columns that a site has."""
+    z = scores(6000, records, rounds=8, seed=6, case=case)
     assert np.max(np.abs(z)) < 4.5

@@ -35,9 +35,10 @@ from secagg.audits.deployment import changed_job
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
 from secagg.errors import RecordsRefusal
+from secagg.jobs.columns import Continuous
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import public_facts
-from secagg.jobs.job import Continuous, parse_job
+from secagg.jobs.job import parse_job
 from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 

@@ -41,8 +41,8 @@ from secagg.audits.views import View, Who
 from secagg.contracts import SiteRecords, Variable
 from secagg.core.identity import COORDINATOR
 from secagg.errors import RecordsRefusal
+from secagg.jobs.columns import Continuous, Number
 from secagg.jobs.data_sources import as_policy
-from secagg.jobs.job import Continuous, Number
 from secagg.privacy.policy.site_policy import policy_of
 
 _RESOLUTION = 2.0**-11  # of a median, scaled

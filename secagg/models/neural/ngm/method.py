@@ -315,7 +315,9 @@ class FedNgm(NgmSettings):
             **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
-        summary = with_convergence(summary, training, self.least_gain, "method.rounds")
+        kinks = isinstance(network, SharedNetwork) and self.path_penalty > 0
+        least = self.least_gain
+        summary = with_convergence(summary, training, least, "method.rounds", kinks=kinks)
         if "curved" in state["facts"]:
             summary["linear_inputs"] = linear_inputs(layout, state["facts"])
             summary["notes"] = [*summary["notes"], INPUTS_NOTE]

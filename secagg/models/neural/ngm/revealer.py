@@ -43,11 +43,11 @@ Differential privacy is refused: the stages declare no bound on what one record 
 noise at each round, tried with 3000 records of 6 columns and epsilon 8, no edge was found.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, the pooled means and covariances of all variables; with `inputs =
-      "neighbours"`, only their variances; nothing of this if they are not standardised.
-    * The pooled loss and its gradient at the parameters of every round, also of the refit. Sites
-      keep no state and send no graph, so nothing depends on how records are split over sites. With
-      samples, loss and gradient are means over the sites' samples, which depend on the split.
+    * The number of records, pooled means and variances; nothing of this with `standardise = false`.
+    * The pooled covariances, which are summed for `inputs = "aic"`. The first gradient alone tells
+      them to a tenth of their standard error or so (tests/attacks/test_revealed_covariances.py).
+    * The pooled loss and its gradient at the parameters of every round, also of the refit. With
+      samples, they depend on how records are split over sites; else nothing does.
     * The last sum of `fedngm`, after the refit: the counts of `secagg.models.neural.ngm.fit_stage`.
 
 =====================================  =============================================================
@@ -164,8 +164,8 @@ class FedNgr(NgrSettings):
 
     @property
     def disclosure(self) -> Disclosure:
-        facts = "Each variable's pooled mean and variance. " if self.standardise else ""
-        if self.sums_moments:
+        facts = ""
+        if self.standardise:  # if covariances are not summed, the gradients tell them
             facts = "The pooled means and covariances of all variables. "
         text = f"{facts}The gradient of the pooled loss at the parameters of every round"
         fit = " How many records have each size of residual." if self.refit else ""

@@ -57,8 +57,8 @@ class NgmSettings(NetworkRounds):
     outside the graph. Its outputs copy their own inputs or are constant: for comparison only."""
     least_gain: float = 0.01
     """With `"lbfgs"`: the search ends, as converged, when its last 20 steps together raised the log
-    posterior of all records by less than this, at least 0. A rise of D changes no answer by more
-    than √(2 D) of its standard errors."""
+    posterior of all records by less than this, at least 0. It may rest on a plateau: in 4 of 12
+    runs, answers were .1 to .6 standard errors from their end; with 0.0001, in none."""
     hidden: tuple[int, ...] = (10,)
     """Units of each hidden layer: of each column's network, or of the single one. `[]`: linear and
     logistic regression. The paper has two layers, such as `[20, 20]`."""

@@ -46,7 +46,12 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Update
 from secagg.core.arrays import Array
-from secagg.models.sparse_bayes.laplace_graph import entry_positions
+from secagg.models.sparse_bayes.laplace_graph import (
+    Order,
+    allowed_entries,
+    entry_positions,
+    is_ordered,
+)
 from secagg.models.sparse_bayes.metropolis.alternatives import subsets
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
@@ -73,7 +78,7 @@ class Alternative:
     weight: Array
 
 
-def exchange_places(pairs: Indices, reversal: Flags, p: int, *, ordered: bool) -> Indices:
+def exchange_places(pairs: Indices, reversal: Flags, p: int, *, ordered: Order) -> Indices:
     """Return, for each entry, the place from which its difference comes, (chains, entries)."""
     rows, columns = entry_positions(p, ordered=ordered)
     place = np.zeros((p, p), dtype=np.int64)
@@ -84,7 +89,7 @@ def exchange_places(pairs: Indices, reversal: Flags, p: int, *, ordered: bool) -
     return found
 
 
-def in_pairs(pairs: Indices, taken: Flags, p: int, *, ordered: bool) -> Flags:
+def in_pairs(pairs: Indices, taken: Flags, p: int, *, ordered: Order) -> Flags:
     """Return which entries are in a row of a pair taken, (chains, entries)."""
     rows = np.zeros((len(taken), p), dtype=bool)
     for two, flags in zip(pairs, taken.T, strict=True):
@@ -93,10 +98,11 @@ def in_pairs(pairs: Indices, taken: Flags, p: int, *, ordered: bool) -> Flags:
 
 
 def propose(
-    graphs: Array, pairs: Indices, records: int, rng: np.random.Generator, *, ordered: bool
+    graphs: Array, pairs: Indices, records: int, rng: np.random.Generator, *, ordered: Order
 ) -> Alternative:
     """Return an alternative of the common graphs (chains, p, p)."""
     chains, p, _ = graphs.shape
+    allowed = allowed_entries(p, ordered)
     made, reversal = graphs.copy(), np.zeros((chains, len(pairs)), dtype=bool)
     weight = np.zeros(reversal.shape)
     for i, two in enumerate(pairs):
@@ -104,10 +110,10 @@ def propose(
         step = rng.choice(_SHIFTS, (chains, 1)) * rng.standard_normal((chains, 2))
         step *= (rng.integers(1, 4, (chains, 1)) & [1, 2] > 0) / np.sqrt(records)
         shifted = graphs[:, two]
-        shifted[:, 0, h] += step[:, 0] * (not ordered)
-        shifted[:, 1, j] += step[:, 1]
-        kind = 0 * rng.integers(4, size=chains) if ordered else rng.integers(4, size=chains)
-        turned, volume = _rotated(graphs[:, two], two, kind == 1, rng)
+        shifted[:, 0, h] += step[:, 0] * allowed[j, h]
+        shifted[:, 1, j] += step[:, 1] * allowed[h, j]
+        kind = rng.integers(4, size=chains) * (allowed[j, h] & allowed[h, j])
+        turned, volume = _rotated(graphs[:, two], two, kind == 1, allowed[two].all(axis=0), rng)
         made[:, two] = np.where((kind == 0)[:, None, None], shifted, turned)
         reversal[:, i], weight[:, i] = kind == 1, np.where(kind == 0, 0.0, volume)
     rows, columns = entry_positions(p, ordered=ordered)
@@ -115,9 +121,12 @@ def propose(
 
 
 def _rotated(
-    rows: Array, two: Indices, reversal: Flags, rng: np.random.Generator
+    rows: Array, two: Indices, reversal: Flags, both: Flags, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return two rows (chains, 2, p) of Theta after (1), and the logarithm of the weight."""
+    """Return two rows (chains, 2, p) of Theta after (1), and the logarithm of the weight.
+
+    both: which columns may act on both, (p,); others are not rotated
+    """
     chains, _, p = rows.shape
     unit = np.eye(p)[two]
     centre = _log_ratio(rows, two)
@@ -139,7 +148,7 @@ def _rotated(
         scales = np.abs(np.stack([first[:, two[0]], second[:, two[1]]]))  # b / b'
         turned = np.stack([first / first[:, [two[0]]], second / second[:, [two[1]]]], axis=1)
     share = rng.choice([0.0, 0.5, 1.0, 1.0], chains)
-    rotated = rng.random((chains, p)) < share[:, None]
+    rotated = (rng.random((chains, p)) < share[:, None]) & both
     rotated[:, two] = True
     new = np.where(rotated[:, None], unit - turned, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -168,17 +177,18 @@ def choose(
     rng: np.random.Generator,
     *,
     p: int,
+    ordered: Order | None = None,
 ) -> tuple[Common, Update, Flags]:
     """Return draws and sums after the choice, and the pairs that were taken, (chains, pairs).
 
     scores: of all alternatives at the chain's own power, (chains, 2^pairs)
     """
-    ordered = now.theta.shape[-1] < p * (p - 1)
+    known = is_ordered(now.theta, p) if ordered is None else ordered
     gain = log_prior(other.theta, now, prior) - log_prior(now.theta, now, prior)
     every = np.ones(other.reversal.shape, dtype=bool)
     gains = np.stack(
         [
-            np.where(in_pairs(pairs[[i]], every[:, [i]], p, ordered=ordered), gain, 0.0).sum(axis=1)
+            np.where(in_pairs(pairs[[i]], every[:, [i]], p, ordered=known), gain, 0.0).sum(axis=1)
             for i in range(len(pairs))
         ],
         axis=1,
@@ -186,12 +196,12 @@ def choose(
     sets = subsets(len(pairs))
     weights = scores + (other.weight + gains) @ sets.T
     taken = sets[np.argmax(weights + rng.gumbel(size=weights.shape), axis=1)]
-    places = exchange_places(pairs, taken & other.reversal, p, ordered=ordered)
+    places = exchange_places(pairs, taken & other.reversal, p, ordered=known)
 
     def moved(values: Array) -> Array:
         return np.take_along_axis(values, places, axis=1)
 
-    changed = in_pairs(pairs, taken, p, ordered=ordered)
+    changed = in_pairs(pairs, taken, p, ordered=known)
     theta = np.where(changed, other.theta, now.theta)
     now = replace(now, theta=theta, t=moved(now.t), x=moved(now.x), g=moved(now.g))
     return now, {name: moved(values) for name, values in total.items()}, taken

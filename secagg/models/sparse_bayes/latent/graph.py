@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import NoisyMatrix, State
 from secagg.core.arrays import Array
@@ -44,6 +45,8 @@ from secagg.models.numerics.noise_posterior import (
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
+    Order,
+    allowed_entries,
     entry_positions,
     is_ordered,
     matrices,
@@ -114,6 +117,7 @@ def draw_latent_graph(
     rng: np.random.Generator,
     *,
     warmup: int,
+    ordered: Order | None = None,
 ) -> tuple[State, GraphDraw]:
     """Return the next moments, and graph and b moved with them: what comes before a sweep.
 
@@ -121,14 +125,14 @@ def draw_latent_graph(
     warmup: number of this round, counted from 1; 0 after warmup
     """
     p = draw.b.shape[-1]
-    graph = matrices(draw.theta, p)
+    known = is_ordered(theta, p) if ordered is None else ordered
+    graph = matrices(draw.theta, p, known)
     latent = _move_moments(latent, factors, freedom, graph, draw.b, rng, warmup=warmup > 0)
     square = clip_variance(2 * t / draw.v)
     latent, graph, b = _move_together(
-        latent, factors, graph, draw.b, theta, square, prior, rng, warmup
+        latent, factors, graph, draw.b, theta, square, prior, rng, warmup, allowed_entries(p, known)
     )
-    ordered = is_ordered(theta, p)
-    moved = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
+    moved = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=known)])
     return latent, replace(draw, theta=moved, b=b)
 
 
@@ -172,6 +176,7 @@ def _move_together(
     prior: NoisePrior,
     rng: np.random.Generator,
     warmup: int,
+    allowed: NDArray[np.bool_],
 ) -> tuple[State, Array, Array]:
     """Return moments, Theta and b after the second step.
 
@@ -181,7 +186,7 @@ def _move_together(
     if not np.all(factors > 0):
         return latent, graph, b
     L, unit = factor_of(latent["X"]), np.outer(factors, factors)
-    F, full = L[:, 1:, 1:] * factors[:, None], square.shape[1] == p * (p - 1)
+    F = L[:, 1:, 1:] * factors[:, None]
     released = (latent["released"][..., 1:, 1:] - L[:, 1:, :1] * L[:, None, 1:, 0]) * unit
     # a sum over all entries counts each entry off the diagonal twice
     weight = 1 / (latent["variance"][1:, 1:] * unit**2) / (4.0 - 2 * np.eye(p))
@@ -204,9 +209,7 @@ def _move_together(
         loss = loss_of(F)
         for j in range(p):
             g: Array = np.asarray(np.linalg.inv(np.eye(p) - graph)[:, :, j], dtype=np.float64)
-            for h in range(p if full else j):
-                if h == j:
-                    continue
+            for h in np.flatnonzero(allowed[j]).tolist():
                 d, old = steps[:, i], graph[:, j, h]
                 new, kept = old + d, 1 - d * g[:, h]  # 0 or below is not stable
                 c = d / np.where(kept > 0, kept, np.inf)

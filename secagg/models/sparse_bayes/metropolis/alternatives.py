@@ -15,6 +15,8 @@ their own Z_j, and only the determinant couples them. Alternative a has pair i i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,10 +54,16 @@ def largest_score(p: int, rows: int, prior: NoisePrior) -> float:
     return 2 * (rows + prior.shape + 2) * p * _LARGEST_LOG
 
 
-def log_evidence(errors: Array, prior: NoisePrior, law: ErrorLaw, heats: Array) -> list[Array]:
-    """Return log Z_j (chains, rows) at each heat, of errors with m = 0, (chains, rows, n)."""
-    laws = [ErrorLaw(law.degree, law.records, heat) for heat in heats.T]
-    shapes = [np.broadcast_to(at.shape(prior)[:, None], errors.shape[:2]) for at in laws]
+def log_evidence(
+    errors: Array, rows: NDArray[np.int64], prior: NoisePrior, law: ErrorLaw, heats: Array
+) -> list[Array]:
+    """Return log Z_j (chains, rows) at each heat, of errors with m = 0, (chains, rows, n).
+
+    rows: the column whose errors each row has
+    """
+    laws = [replace(law, heat=heat) for heat in heats.T]
+    every = (len(errors), 1 + rows.max())
+    shapes = [np.broadcast_to(at.shape(prior), every)[:, rows] for at in laws]
     if law.degree == 1 and law.records:
         pieces = Locations(errors, prior.scale)
         return [pieces.log_integral(q) for q in shapes]
@@ -81,7 +89,7 @@ def score_alternatives(
     chains, p, _ = graph.shape
     sets, rows, unit = subsets(len(pairs)), pairs.ravel(), np.eye(p)
     A = np.concatenate([unit - graph, (unit - other)[:, rows]], axis=1)
-    errors = A @ Y
+    errors, every = A @ Y, np.append(np.arange(p), rows)
     made = np.repeat(graph[None], len(sets), axis=0)
     for taken, each in zip(sets, made, strict=True):
         changed = pairs[taken].ravel()
@@ -90,7 +98,7 @@ def score_alternatives(
     volume = np.linalg.slogdet(unit - made)[1]
     scores = np.empty((chains, heats.shape[1], len(sets)))
     for i, (heat, Z) in enumerate(
-        zip(heats.T, log_evidence(errors, prior, law, heats), strict=True)
+        zip(heats.T, log_evidence(errors, every, prior, law, heats), strict=True)
     ):
         gains = (Z[:, p:] - Z[:, rows]).reshape(chains, len(pairs), 2).sum(axis=-1)
         score = heat * law.contrasts * volume + Z[:, :p].sum(axis=-1) + sets @ gains.T

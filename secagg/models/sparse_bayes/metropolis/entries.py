@@ -61,11 +61,14 @@ class ErrorLaw:
         and products about the means, and the constants are integrated out
     heat: the power beta of each chain, (chains,), in (0, 1]; None: 1
         (`secagg.models.sparse_bayes.joint.tempering`)
+    full: which columns have the power 1 in all chains, (p,): those that the site lacks
+        (`secagg.models.sparse_bayes.latent.lacking`); None: none
     """
 
     degree: int
     records: int
     heat: Array | None = None
+    full: NDArray[np.bool_] | None = None
 
     def size(self, errors: Array) -> Array:
         """Return S of errors (..., columns)."""
@@ -79,13 +82,19 @@ class ErrorLaw:
         return np.ones(1) if self.heat is None else self.heat
 
     @property
+    def row_powers(self) -> Array:
+        """The power of each column's errors, of shape (chains, 1) or, with `full`, (chains, p)."""
+        powers = self.powers[:, None]
+        return powers if self.full is None else np.where(self.full, 1.0, powers)
+
+    @property
     def contrasts(self) -> int:
         """nu, the power of |det A|: the constants mu_k take one from n."""
         return max(self.records - 1, 0)
 
     def shape(self, prior: NoisePrior) -> Array:
-        """Return the shape of b^r's inverse gamma law given its errors, (chains,) or (1,)."""
-        own = self.powers * (prior.shape + self.contrasts / self.degree)
+        """Return the shape of b^r's inverse gamma law given its errors, as `row_powers`."""
+        own = self.row_powers * (prior.shape + self.contrasts / self.degree)
         return own + (self.degree == 1 and self.records > 0)  # of m, whose density b has
 
 
@@ -117,18 +126,21 @@ def move_entries(
     threshold: Array,
     prior: NoisePrior,
     law: ErrorLaw,
+    allowed: NDArray[np.bool_],
 ) -> tuple[NDArray[np.bool_], Array]:
     """Propose to move every entry once, row by row; return which moved, and S (chains, p).
 
     Y: (p, n) or (chains, p, n); graph: (chains, p, p) and errors: (chains, p, n), changed in place
-    steps: the proposed moves, (chains, p (p - 1)), or half as many for an ordered graph
+    steps: the proposed moves, (chains, entries)
+    allowed: which entries there are, (p, p)
     threshold: log of a uniform plus the move's loss in the prior; the gain in likelihood must
         exceed it
     """
     chains, p, _ = errors.shape
-    power, accepted = law.shape(prior), np.zeros(steps.shape[::-1], dtype=bool)
+    power = np.broadcast_to(law.shape(prior), (chains, p))
+    accepted = np.zeros(steps.shape[::-1], dtype=bool)
     determinants = law.powers * law.contrasts
-    sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
+    sums, unit = np.empty((chains, p)), np.eye(p)
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
     for j in range(p):
@@ -138,15 +150,13 @@ def move_entries(
         slack = np.where(np.all(inverse[1] >= 0, axis=(1, 2)), 1.0, -np.inf)
         volume, error = np.ones(chains), errors[:, j]
         size = prior.scale + law.size(error)
-        for h in range(p if full else j):
-            if h == j:
-                continue
+        for h in np.flatnonzero(allowed[j]).tolist():
             step, old = steps[i], graph[:, j, h]
             new = old + step
             moved = error - step[:, None] * Y[..., h, :]
             larger = prior.scale + law.size(moved)
             shrunk = volume - step * g[h]
-            gain = power * np.log(size / larger)
+            gain = power[:, j] * np.log(size / larger)
             if law.contrasts:
                 gain += determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
             accept = gain > threshold[i]

@@ -20,9 +20,11 @@ where rho(Theta) < 1. In every second step the angle is the one that exchanges t
 x = theta_jh b_h / b_j and y = theta_hj b_j / b_h, a = arctan y - arctan x, which reverses an arrow.
 For W with given W'W, this reflects a on a circle about a point of it: so it is its own inverse, and
 volumes are the same. With the likelihood to the power beta, a_s, b_s and |e_ij| are multiplied by
-beta. Without records there is no m_j and no factor of it; the expression is the
-same. With normal errors, whose constants are integrated out, the volume is b_j^(p + 1), b_j^2 has
-the prior, and the step compares (p - 2 a_s) log b_j - b_s / b_j^2 + log of the Cauchy priors.
+beta; a row of power 1 (`ErrorLaw.full`) has these, and b_j to the power (beta - 1) (n - 1), from
+(det W)^(beta (n - 1)). If rows have q effects only, q + 1 takes the place of p. Without records
+there is no m_j and no factor of it; the expression is the same. With normal errors, whose constants
+are integrated out, the volume is b_j^(p + 1), b_j^2 has the prior, and the step compares
+(p - 2 a_s) log b_j - b_s / b_j^2 + log of the Cauchy priors.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ def rotate_rows(
     pairs: Indices,
     angles: Array,
     chances: Array,
+    effects: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     """Propose one rotation after another; return which were accepted, (chains, turns).
 
@@ -56,15 +59,19 @@ def rotate_rows(
         be above 0, on the diagonal too
     pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms; turns
         1, 3, ... are reversals and read no angle
+    effects: the number of entries of each row, (p,); None: p - 1. Two rows have the same ones
     """
     p = graph.shape[-1]
     unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)  # some angles may have no pair
     cosine, sine = np.cos(angles), np.sin(angles)
+    beta, volume = law.powers[:, None], np.full(p, p) if effects is None else effects + 1
+    powers = np.broadcast_to(law.row_powers, (len(law.powers), p))
 
     def log_density(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:
-        size, r, heat = law.size(scaled), law.degree, law.powers[:, None]
+        size, r, heat = law.size(scaled), law.degree, powers[:, two]
         prior_loss = np.log1p((theta - mean[:, two]) ** 2 / square[:, two]).sum(axis=-1)
-        terms = (p - heat * r * prior.shape) * np.log(scale)
+        powers_of_b = volume[two] - heat * r * prior.shape - (heat - beta) * law.contrasts
+        terms = powers_of_b * np.log(scale)
         terms -= heat * (prior.scale / scale**r + size) + prior_loss
         return np.asarray(terms.sum(axis=-1))
 

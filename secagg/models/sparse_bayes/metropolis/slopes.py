@@ -32,12 +32,12 @@ def draw_location_and_scale(
     Y: (chains, p, n); graph: (chains, p, p)
     """
     errors = Y - graph @ Y
-    q = np.broadcast_to(law.shape(prior)[:, None], errors.shape[:2])
+    q = np.broadcast_to(law.shape(prior), errors.shape[:2])
     m = np.zeros(errors.shape[:2])
     if law.degree == 1 and law.records:
         m = Locations(errors, prior.scale).draw(q, rng.random((2, *m.shape)))
     gamma = np.maximum(rng.standard_gamma(q), MIN_GAMMA)
-    scale = law.powers[:, None] * (prior.scale + law.size(errors - m[..., None]))
+    scale = law.row_powers * (prior.scale + law.size(errors - m[..., None]))
     return m, clip_variance(scale / gamma) ** (1 / law.degree)
 
 
@@ -49,7 +49,8 @@ def log_likelihood_and_slopes(
     least: (1) of a graph that has no likelihood; steepest: (2) is clipped at this size
     """
     A = np.eye(graph.shape[-1]) - graph
-    errors, s = A @ Y - m[..., None], b**law.degree
+    # the coordinator multiplies all by beta
+    errors, s = A @ Y - m[..., None], b**law.degree / (law.row_powers / law.powers[:, None])
     stable = is_stable(graph)
     A = np.where(stable[:, None, None], A, np.eye(graph.shape[-1]))
     found = law.contrasts * np.linalg.slogdet(A)[1] - (law.size(errors) / s).sum(axis=-1)

@@ -16,9 +16,11 @@ from secagg.models.neural.ngm.convergence import GAIN_STEPS, with_convergence, w
 from secagg.models.neural.ngm.curvature import Curvature
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
+from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.optimisers import NO_STEP, begin
-from secagg.models.neural.rounds import CONVERGED, PARAMETER_LIMIT
+from secagg.models.neural.parameters import tensors
+from secagg.models.neural.rounds import CONVERGED, OUT_OF_ROUNDS, PARAMETER_LIMIT
 from secagg.reports.results import usable
 from secagg.runs.simulate import simulate
 
@@ -101,12 +103,35 @@ def test_a_search_ends_by_what_its_last_steps_gain_in_log_units() -> None:
     assert with_gain(adam, 100, 0.01) == adam
 
 
-def test_a_search_that_ended_at_the_parameter_limit_has_not_converged() -> None:
-    for ended, converged in ((PARAMETER_LIMIT, False), (CONVERGED, True), (NO_STEP, True)):
-        training = {"optimiser": begin("lbfgs", np.zeros(1)) | {"value": 1.0}, "ended": ended}
-        found = with_convergence({"notes": ["other"]}, training, 0.01, "method.rounds")
-        assert found["converged"] == converged and found["notes"][-1] == "other"
-        assert converged or "method.linear_penalty" in found["notes"][0]
+@pytest.mark.parametrize(
+    ("ended", "kinks", "advice"),
+    [
+        (PARAMETER_LIMIT, False, "method.linear_penalty"),
+        (CONVERGED, False, None),
+        (NO_STEP, False, None),
+        (CONVERGED, True, "'masked'"),
+        (NO_STEP, True, "'masked'"),
+        (OUT_OF_ROUNDS, True, "2.0 standard errors"),  # sqrt(2 * 2)
+    ],
+)
+def test_a_search_has_converged_where_it_ended_by_itself_at_a_smooth_place(
+    ended: str, kinks: bool, advice: str | None
+) -> None:
+    optimiser = begin("lbfgs", np.zeros(1)) | {"value": 1.0}
+    training = {"optimiser": optimiser, "ended": ended, "gain": 2.0}
+    before = {"notes": ["other"], "status": ended}
+    found = with_convergence(before, training, 0.01, "method.rounds", kinks=kinks)
+    assert found["converged"] == (advice is None) and found["notes"][-1] == "other"
+    assert advice is None or advice in found["notes"][0]
+    assert (found["status"] == CONVERGED) == (ended == CONVERGED and not kinks)
+
+
+def test_the_papers_penalty_has_kinks_and_no_search_over_it_counts_as_converged() -> None:
+    """Without the penalty, the objective is smooth, and the same search has converged."""
+    few = {"network": "paper", "hidden": [2], "edges": [["x", "y"]], "least_gain": 1e3}
+    for penalty, converged in ((10.0, False), (0.0, True)):
+        summary = fitted(**few, path_penalty=penalty).summary
+        assert summary["converged"] == converged == usable(summary)
 
 
 def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
@@ -132,9 +157,49 @@ def test_without_hidden_units_the_curvature_is_that_of_regressions() -> None:
         np.testing.assert_allclose(solved, [1.0, -2.0], rtol=1e-4)  # a variance has 10^-6 added
     of_sd = curvature.solve(theta, np.ones(7))[network.blocks.slices["log_sd"]]
     assert of_sd.tolist() == [0.5]  # the information of log sd is 2
-    assert (
-        curvature.usable
-        and not Curvature(
-            MaskedNetwork(layout, (), graph, np.zeros(2), np.ones(2)), 7.0, 4.0, 50
-        ).usable
+    assert curvature.usable
+    # Not if inputs are not standardised, nor with 99 units of three parameters and two more.
+    for hidden, scale, used in (((), 1.0, False), ((99,), 2.0, True), ((100,), 2.0, False)):
+        other = MaskedNetwork(layout, hidden, graph, np.zeros(2), np.full(2, scale))
+        assert Curvature(other, 7.0, 4.0, 50).usable == used
+
+
+def test_the_curvature_is_that_of_the_parameters_that_the_masks_leave_free() -> None:
+    """(1) of the module, by differences of the network's outputs; the others keep the identity."""
+    import torch
+
+    layout = NgmLayout(tuple(ModelColumn(c, (i,), i == 2) for i, c in enumerate("xyc")), (0, 1, 2))
+    graph, curved = ~np.eye(3, dtype=bool), np.zeros((3, 3), dtype=bool)
+    curved[0, 1] = curved[1, 0] = True  # c has linear inputs only
+    units = np.zeros(3), np.array([2.0, 1.5, 1.2])
+    network = MaskedNetwork(layout, (2,), graph, *units, curved=curved)
+    blocks, n = network.blocks, 40.0
+    rng = np.random.default_rng(1)
+    masks = blocks.join(
+        {b.name: network.masks.get(b.name, np.ones(b.shape)) for b in blocks.blocks}
     )
+    theta, vector = 0.5 * rng.normal(size=blocks.size) * masks, rng.normal(size=blocks.size)
+    method = FedNgm(penalty=7.0, linear_penalty=4.0)
+    solve = method._scaling(network, n)
+    assert solve is not None
+    solved, z = solve(theta, vector), Curvature(network, 7.0, 4.0, n)._z.T
+
+    def outputs(at: Array) -> Array:
+        found = network.outputs(tensors(blocks, torch.tensor(at)), torch.tensor(z))
+        return np.asarray(found.numpy())
+
+    D = np.stack([(outputs(theta + e) - outputs(theta - e)) / 2e-5
+                  for e in 1e-5 * np.eye(blocks.size)])  # fmt: skip
+    p = 1 / (1 + np.exp(-outputs(theta)[:, 2]))
+    A = [*np.exp(-2 * blocks.split(theta)["log_sd"]), p * (1 - p)]  # Fisher information
+    names = np.concatenate([np.full(np.prod(b.shape), b.name) for b in blocks.blocks])
+    precision = np.select(
+        [names == "linear.weight", np.char.endswith(names, ".weight")], [4.0, 7.0]
+    )
+    for column in range(3):
+        free = np.any(D[:, :, column], axis=1)
+        slopes = D[free, :, column]
+        H = (slopes * A[column]) @ slopes.T / len(z) + np.diag(precision[free] / n + 0.05)
+        # 10^-6 is added to a variance, and differences have errors of 10^-10.
+        np.testing.assert_allclose(H @ solved[free], vector[free], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(solved[masks == 0], vector[masks == 0])

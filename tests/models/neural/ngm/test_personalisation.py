@@ -120,6 +120,18 @@ def test_at_a_site_that_differs_it_beats_the_run_and_the_site_alone() -> None:
     assert gain == pytest.approx(losses["run"] - losses["own"], abs=4 * error)
 
 
+def test_the_fit_to_all_records_follows_the_path_of_the_folds() -> None:
+    """From the strongest prior to the chosen one; not from the run at once."""
+    fitted, theta, values = network(), of_run(), other_site(60, 1)
+    found = personalised(fitted, theta, values, np.random.default_rng(0))
+    path = theta
+    for strength in STRENGTHS[1 : STRENGTHS.index(found.held_out.chosen) + 1]:
+        path = fit_locally(fitted, path, values, shrunk_towards(theta, strength), steps=100)
+    np.testing.assert_array_equal(found.theta, path)
+    last = shrunk_towards(theta, found.held_out.chosen)
+    assert np.any(found.theta != fit_locally(fitted, theta, values, last, steps=100))
+
+
 def test_the_graph_of_the_run_stays() -> None:
     import torch
 

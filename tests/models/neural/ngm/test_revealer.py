@@ -20,7 +20,11 @@ from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.path_norms import edge_strengths, path_slopes
 from secagg.models.neural.ngm.revealer import FedNgr, refitted
-from secagg.models.neural.ngm.revealing.strengths import found_graph
+from secagg.models.neural.ngm.revealing.strengths import (
+    earlier_round,
+    found_graph,
+    penalised_paths,
+)
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
 from secagg.sessions.planned_job import plan_job
@@ -28,7 +32,9 @@ from secagg.sessions.planned_job import plan_job
 pytestmark = pytest.mark.neural
 
 
-def revealed(tables: dict[str, pd.DataFrame], name: str = "fedngr", **settings: Any) -> Result:
+def revealed(
+    tables: dict[str, pd.DataFrame], name: str = "fedngr", max_rows: int = 1000, **settings: Any
+) -> Result:
     first = next(iter(tables.values()))
     columns: dict[str, dict[str, Any]] = {}
     for column, cells in first.items():
@@ -41,7 +47,7 @@ def revealed(tables: dict[str, pd.DataFrame], name: str = "fedngr", **settings: 
     job = parse_job(
         {
             "title": "A graph",
-            "sites": {"max_rows": 1000},
+            "sites": {"max_rows": max_rows},
             "columns": columns,
             "method": {"name": name, **settings},
             "protocol": {"name": "plain"},
@@ -77,6 +83,10 @@ def test_a_graph_that_has_not_settled_is_no_result(rounds: int) -> None:
     summary = revealed(split(table, 250, 600), **SHORT | {"rounds": rounds}).summary
     assert summary["converged"] is False and summary["status"] == "out of rounds"
     assert len(summary["edges"]) > truth.sum() / 2 and "method.rounds" in summary["notes"][0]
+
+
+def test_changes_are_those_of_the_last_tenth_of_the_rounds() -> None:
+    assert [earlier_round(rounds) for rounds in (1, 2, 15, 500)] == [0, 1, 13, 450]
 
 
 def test_how_records_are_split_over_sites_changes_nothing_but_rounding() -> None:
@@ -139,6 +149,37 @@ def test_by_default_as_few_edges_are_false_as_the_setting_says() -> None:
         found = found_graph(settings, layout, np.array([0, 2 * share - 1, 0]), factor * norms, n)
         assert found.sparsity == 1 / 20
         assert [found.graph[0, 1], found.graph[0, 2], found.graph[1, 2]] == [edge, edge, False]
+
+
+def test_a_sparsity_beyond_what_is_significant_leaves_every_path_that_is_left() -> None:
+    layout = NgmLayout(tuple(ModelColumn(c, (i,), False) for i, c in enumerate("xyz")), (0, 1, 2))
+    norms = np.zeros((3, 3))
+    norms[0, 1] = 1e-6
+    found = found_graph(FedNgr(sparsity=1.0), layout, np.zeros(3), norms, 400)
+    assert found.threshold == 0
+    np.testing.assert_array_equal(found.graph, [[0, 1, 0], [1, 0, 0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("logarithms", [False, True])
+def test_the_factors_of_paths_are_those_of_equation_1(logarithms: bool) -> None:
+    """Of two normal columns and a level with the share .2, at 400 records: 1 / root n is .05."""
+    layout = NgmLayout(tuple(ModelColumn(c, (i,), i == 2) for i, c in enumerate("xyc")), (0, 1, 2))
+    network = SharedNetwork(layout, (4,), np.array([0, 0, -0.6]), np.ones(3))
+    theta, s = network.initial(0), np.array([1, 1, 0.4])
+    norms = np.abs(network.weights(theta)[1]) @ np.abs(network.weights(theta)[0])
+    own = 10 / (1 + np.trace(norms)) if logarithms else 10
+    every = 0.05 / (1 + np.sum(s[:, None] * norms)) if logarithms else 0.05
+    found = penalised_paths(FedNgr(log_penalties=logarithms), network, theta, 400)
+    expected = own * np.eye(3) + every * np.repeat(s[:, None], 3, axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_how_many_records_a_site_may_have_changes_nothing_but_rounding() -> None:
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    few = {"hidden": [30], "rounds": 8, "learning_rate": 0.03, "refit": False}
+    one, other = (revealed(split(table, 100), max_rows=n, **few) for n in (300, 30_000))
+    for name in ("path_norms", "layer_1.weight"):
+        np.testing.assert_allclose(one.arrays[name], other.arrays[name], atol=1e-6)
 
 
 def test_a_constant_column_has_no_edge_and_levels_count_together() -> None:

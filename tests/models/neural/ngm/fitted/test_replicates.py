@@ -182,6 +182,22 @@ def test_the_error_of_counted_residuals_is_that_of_a_bootstrap(monkeypatch: Any)
     assert found > 1.2 * without
 
 
+def test_the_error_of_the_draws_is_no_part_of_that_of_the_records(monkeypatch: Any) -> None:
+    """Replicates without an error answer alike, because all of them use the same random numbers."""
+    of = gaussian()
+    made = replicated(of, monkeypatch)
+    networks = tuple(replace(n, delta=0 * n.delta) for n in made.networks)
+    exact = replace(made, networks=networks, log_sd=0 * made.log_sd)
+    monkeypatch.setattr(intervals, "EFFORT", Effort(chains=2, warm_up=3, sweeps=3))
+    assert errors(of, exact, [1.5, np.nan, np.nan], 2)[0] < 1e-12
+
+
+def test_directions_without_curvature_have_no_error_and_those_with_little_do() -> None:
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    curvature, expected = ((turn * each) @ turn.T for each in ([4, 1e-6, 1e-14], [0.25, 1e6, 0]))
+    np.testing.assert_allclose(replicates._inverse(curvature), expected, rtol=1e-6, atol=1e-3)
+
+
 # --- intervals ------------------------------------------------------------------------------------
 
 
