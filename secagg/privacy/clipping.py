@@ -52,6 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
+from secagg.core.arrays import shortened_to_grid
 
 _MAX_GRID_BITS = 16
 _MIN_GRID_BITS = 8
@@ -84,17 +85,7 @@ def choose_clip(
 
 def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
     """Return the clipped records. values: shape (n, p), entries in [-1, 1]."""
-    steps = 2.0**clip.grid_bits
-    max_square = math.floor(Fraction(clip.squared_norm) * 4**clip.grid_bits)
-    integers = np.trunc(values * steps).astype(np.int64)
-    long = (integers**2).sum(axis=1) > max_square
-    shrink = clip.norm * (1 - 2.0**-40)  # the reduction exceeds the errors of root and quotient
-    while np.any(long):
-        norms = np.sqrt((values[long] ** 2).sum(axis=1, keepdims=True))
-        integers[long] = np.trunc(values[long] * (shrink / norms) * steps).astype(np.int64)
-        long = (integers**2).sum(axis=1) > max_square
-        shrink *= 1 - 2.0**-10  # one pass is enough; the guarantee does not depend on it
-    return integers / steps
+    return shortened_to_grid(values, clip.squared_norm, clip.grid_bits)
 
 
 def clip_persons(

@@ -36,8 +36,8 @@ place of w. With s = |e|, p (1 - p) = s (1 - s) for either outcome, so
 
 as |a - b|^2 <= 2 |a|^2 + 2 |b|^2, and without the factor 2 for the positive semidefinite J and B.
 
-On the grid. v and q are shortened in integers (`secagg.privacy.clipping.clip_rows`), so (2) holds
-exactly for the products of multiples of 2^-g. The numbers of g and the centres are truncated
+On the grid. v and q are shortened in integers (`secagg.core.arrays.shortened_to_grid`), so that (2)
+holds exactly for the products of multiples of 2^-g. The numbers of g and the centres are truncated
 towards zero to multiples of 2^-2g, which lengthens no vector. Before, they are multiplied by
 `NORM_SLACK`, which covers rounding of quotients and products; B is made from the truncated g,
 rounded to multiples of 2^-g.
@@ -51,10 +51,9 @@ from functools import cache
 import numpy as np
 from scipy.special import expit
 
-from secagg.contracts.noise import Clip, Sensitivity
-from secagg.core.arrays import Array
+from secagg.contracts.noise import Sensitivity
+from secagg.core.arrays import Array, shortened_to_grid
 from secagg.models.common.clipped_sums import NORM_SLACK
-from secagg.privacy.clipping import clip_rows
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
 _ROUND_UP = 1 + 2.0**-40
@@ -164,7 +163,7 @@ def centres(rows: Array, T: Array, bits: int) -> Array:
 def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     """Return the upper triangle of (2). rows: u and y of each record, shape (n, k)."""
     v = linear(T, rows)
-    v = clip_rows(v / np.maximum(_lengths(v), 1.0), Clip(1.0, grid_bits))
+    v = shortened_to_grid(v / np.maximum(_lengths(v), 1.0), 1.0, grid_bits)
     return upper(v.T @ v)
 
 
@@ -182,5 +181,5 @@ def scores(
         e, weight = np.clip(r, -1.0, 1.0), (np.abs(r) < 1).astype(np.float64)
     g = truncated(t / lengths**2 * (NORM_SLACK * e)[:, None], 2 * grid_bits)
     of_curvature = t / lengths * (NORM_SLACK * np.sqrt(weight))[:, None]
-    q, coarse = clip_rows(of_curvature, Clip(1.0, grid_bits)), truncated(g, grid_bits)
+    q, coarse = shortened_to_grid(of_curvature, 1.0, grid_bits), truncated(g, grid_bits)
     return {"g": g.sum(axis=0), "J": upper(q.T @ q), "B": upper(coarse.T @ coarse)}
