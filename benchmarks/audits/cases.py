@@ -15,6 +15,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
     "logistic": BINARY,
     "poisson": {"outcome": "count", "predictors": ["x", "y"]},
+    "one_step": REGRESSION,
     "gradient": {**BINARY, "family": "binomial", "rounds": 20},
     "notears_admm": GRAPH,
     "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 12, "seed": 3},
