@@ -17,7 +17,7 @@ from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.logistic import BINOMIAL
 
-CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "moments", "first_scores", "scores"
+CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "products", "first_scores", "scores"
 _BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
     "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
     "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},

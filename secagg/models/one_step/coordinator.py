@@ -115,9 +115,9 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
 def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
     size = len(state["centre"]) + 1
     if not sd:
-        S = square(total["moments"], size)
+        S = square(total["products"], size)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
-    first = least_squares(total["moments"], sd, size, Clips(state["record"], 0.0).moments)
+    first = least_squares(total["products"], sd, size, Clips(state["record"], 0.0).moments)
     found, more = first.estimate, {"h": state["residual"] * first.residual, "S": first.S}
     more |= {"residual_variance": first.residual**2, "bias": first.bias}
     if state["family"] == "binomial":

@@ -3,7 +3,7 @@
 A run has one sum of each kind (`secagg.models.one_step.releases`), each with noise of its own:
 
     centres        the columns' means, relative to public guesses                  8 % of the budget
-    moments        second moments, which give least squares b0                    28 %
+    products       second moments, which give least squares b0                    28 %
     scores         derivatives of the objective at b0, for one step from it       64 %
 
 With a 0/1 outcome, there are two sums of scores (28 and 50 %, centres 6, moments 16). The noise of
@@ -181,7 +181,7 @@ class OneStep:
         declared = {
             CENTRES: ((field("centres", p + 1),), centres_sensitivity(), "means of the columns"),
             MOMENTS: (
-                (field("moments", (p + 1) * (p + 2) // 2),), moments_sensitivity(p + 1),
+                (field("products", (p + 1) * (p + 2) // 2),), moments_sensitivity(p + 1),
                 "means of products of two columns",
             ),
             FIRST_SCORES: (parts, of_scores, "derivatives at the first estimate"),

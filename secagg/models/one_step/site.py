@@ -48,7 +48,7 @@ def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memor
     own = memory.get("centre")
     moved = values if own is None else values - own
     if stage == MOMENTS:
-        return {"moments": moments(moved, _array(message, "T", (p + 1, p + 1)), bits)}
+        return {"products": moments(moved, _array(message, "T", (p + 1, p + 1)), bits)}
     T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
     if not columns.binary:
         h = _number(message, "h", 1 / _LARGEST, _LARGEST)
