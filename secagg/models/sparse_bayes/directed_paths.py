@@ -16,8 +16,10 @@ import numpy as np
 
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
 from secagg.errors import JobError
+from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
 from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds, in_groups
+from secagg.models.sparse_bayes.joint.orders import places, scattered
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -92,7 +94,14 @@ class DirectedPaths(DirectedRounds):
         now, rank = _drawn(found), ranks(found["shared"]["heat"], self.chains).ravel()
         first = first_steps(self.copies, now.theta.shape[1], found["records"])
         steps = state.get("steps", first)
-        return {**found, "steps": steps, "path": begin_path(now, steps, rank, rng)}
+        path = begin_path(now, steps, rank, rng)
+        if not self.cycles:
+            path["momentum"] *= self._present(found)
+        return {**found, "steps": steps, "path": path}
+
+    def _present(self, state: State) -> Array:
+        at = places(state["shared"]["order"].astype(np.int64))
+        return scattered(np.ones(at.shape), at, state["common"]["theta"].shape[-1])
 
     def run_moves(
         self,
@@ -168,6 +177,8 @@ class DirectedPaths(DirectedRounds):
         """Return the state after a round of a path."""
         now, heat, prior = _drawn(state), state["shared"]["heat"], self.constants(state["records"])
         done = state["path"]["step"] == self.steps
+        if not self.cycles:  # theta is 0 there: no slope
+            total = {**total, "slope": total["slope"] * self._present(state)}
         path, log_chance = advance(state["path"], now, total, heat, prior, steps=self.steps)
         if not done:
             return {**state, "path": path}
@@ -177,9 +188,10 @@ class DirectedPaths(DirectedRounds):
         steps = state["steps"]
         if number <= self.discarded:
             rank = ranks(heat, self.chains).ravel()
-            steps = adapted_steps(steps, rank, path, np.exp(log_chance), number)
+            present = None if self.cycles else self._present(state)
+            steps = adapted_steps(steps, rank, path, np.exp(log_chance), number, present)
         p = columns_of(now.theta.shape[-1], ordered=self.ordered)
-        shared = {**state["shared"], **self.proposed(moved, p, number, state["records"], rng)}
+        shared = {**state["shared"], **self.proposed(moved, p, number, state["records"], state["shared"], rng)}
         common = {name: getattr(moved, name)[:, None] for name in SHARED_FIELDS}
         left = {name: value for name, value in state.items() if name != "path"}
         return {**left, "steps": steps, "shared": shared, "common": common}

@@ -40,6 +40,17 @@ from secagg.models.sparse_bayes.joint.common_moves import (
     in_pairs,
     propose,
 )
+from secagg.models.sparse_bayes.joint.orders import (
+    common_of,
+    flipped_order,
+    flipped_places,
+    gathered,
+    neighbours,
+    places,
+    propose_flips,
+    rows_in_pairs,
+    scattered,
+)
 from secagg.models.sparse_bayes.joint.tempering import (
     MIN_HEAT,
     exchanged,
@@ -96,6 +107,8 @@ class DirectedRounds(SparseModel):
     ordered: bool = False
     """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
     there are no cycles, and effects are determined with normal errors, too."""
+    cycles: bool = True
+    """If false, the graph has no cycles."""
     temperatures: int | None = None
     """Number of copies of each chain. In all but the first the records count less, so that chains
     pass between graphs that explain the records about equally well. 1: no such copies. If it is not
@@ -115,6 +128,13 @@ class DirectedRounds(SparseModel):
     def recorded_chains(self, shared: State) -> NDArray[np.int64]:
         return of_rank(shared["heat"], self.chains)[:, 0]
 
+    @property
+    def acyclic(self) -> bool:
+        return self.ordered or not self.cycles
+
+    def pairs(self, p: int, number: int) -> NDArray[np.int64]:
+        return pairs_of(p, number) if self.cycles else neighbours(p, number)
+
     def entries(self, p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and column of each entry of the graph."""
         return entry_positions(p, ordered=self.ordered)
@@ -126,7 +146,7 @@ class DirectedRounds(SparseModel):
             what = "must be 1 under noise once at the site"
             raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
         p = len(self.columns(public))
-        sites, pairs = len(public.sites), len(pairs_of(p, 0))
+        sites, pairs = len(public.sites), len(self.pairs(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
         shape = (self.replicas, 2, 2**pairs)
         scores = Field("scores", shape, bound, _SCORE_BITS, Kind.BOUNDED, strict=True)
@@ -141,14 +161,29 @@ class DirectedRounds(SparseModel):
     def begin_shared_state(self, public: PublicFacts) -> State:
         """Return the powers beta, and no alternatives, as there is no round before the first."""
         entries = self.shape(public)[1]
-        pairs = np.zeros((self.replicas, len(pairs_of(len(self.columns(public)), 0))))
+        p = len(self.columns(public))
+        pairs = np.zeros((self.replicas, len(self.pairs(p, 0))))
+        order = {}
+        if not self.cycles:
+            rng = np.random.default_rng([self.seed, 0, 7])
+            order["order"] = np.argsort(rng.random((self.replicas, p)), axis=1).astype(float)
         return {
+            **order,
             "heat": first_heats(self.chains, self.copies),
             "other": np.zeros((self.replicas, entries)),
             "weight": pairs + _NEVER,
             "reversal": pairs,
             "taken": pairs.copy(),
         }
+
+    def initial_state(self, public: PublicFacts) -> State:
+        state = super().initial_state(public)
+        if self.cycles:
+            return state
+        at = places(state["shared"]["order"].astype(np.int64))
+        now = Common(*(v[:, 0] for v in state["common"].values()))
+        now = common_of(Common(*(v if v.ndim == 1 else gathered(v, at) for v in vars(now).values())), at, now.theta.shape[-1])
+        return {**state, "common": {name: v[:, None] for name, v in vars(now).items()}}
 
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
@@ -196,9 +231,17 @@ class DirectedRounds(SparseModel):
         prior = self.constants(records)
         drawn = Common(*(getattr(now, name)[:, 0] for name in SHARED_FIELDS))
         sums = {name: total[name][:, 0] for name in _SUMS}
-        p = columns_of(drawn.theta.shape[-1], ordered=self.ordered)
-        pairs, other = pairs_of(p, number), _alternative(shared)
+        size = drawn.theta.shape[-1]
+        p = columns_of(size, ordered=self.ordered)
+        pairs, other = self.pairs(p, number), _alternative(shared)
         scores = total["scores"]
+        if not self.cycles:
+            order = shared["order"].astype(np.int64)
+            at = places(order)
+            drawn = Common(*(v if v.ndim == 1 else gathered(v, at) for v in vars(drawn).values()))
+            sums = {name: gathered(values, at) for name, values in sums.items()}
+            turned = flipped_places(order, pairs, other.reversal)
+            other = replace(other, theta=gathered(other.theta, turned))
         drawn, sums, taken = choose(drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p)
         at = (taken @ 2 ** np.arange(len(pairs)))[:, None]
         own, others = (np.take_along_axis(scores[:, i], at, axis=1)[:, 0] for i in range(2))
@@ -209,14 +252,27 @@ class DirectedRounds(SparseModel):
         total = {name: values[:, None] for name, values in sums.items()}
         drawn = self.draw_slabs_first(moved, total, sites, prior, rng)
         moved = Common(*(getattr(drawn, name)[:, 0] for name in SHARED_FIELDS))
-        proposed = self.proposed(moved, p, number + 1, records, rng)
-        return drawn, {"heat": heat, **proposed, "taken": taken.astype(np.float64)}
+        found = {"heat": heat, "taken": taken.astype(np.float64)}
+        if not self.cycles:
+            turns = taken & other.reversal
+            at, order = flipped_places(order, pairs, turns), flipped_order(order, pairs, turns)
+            found["order"] = order.astype(float)
+            moved = common_of(moved, at, size)
+            drawn = Common(*(v[:, None] for v in vars(moved).values()))
+        return drawn, {**found, **self.proposed(moved, p, number + 1, records, found, rng)}
 
     def proposed(
-        self, now: Common, p: int, number: int, records: int, rng: np.random.Generator
+        self, now: Common, p: int, number: int, records: int, shared: State, rng: np.random.Generator
     ) -> State:
         """Return the alternatives of round `number` to the graphs of now, (chains, entries)."""
-        pairs = pairs_of(p, number)
+        pairs = self.pairs(p, number)
+        if not self.cycles:
+            order = shared["order"].astype(np.int64)
+            graphs = matrices(gathered(now.theta, places(order)), p)
+            made = propose_flips(graphs, pairs, records, rng)
+            turned = flipped_places(order, pairs, made.reversal)
+            theta = scattered(made.theta, turned, now.theta.shape[-1])
+            return {"other": theta, "weight": made.weight, "reversal": made.reversal.astype(float)}
         made = propose(matrices(now.theta, p), pairs, records, rng, ordered=self.ordered)
         reversal = made.reversal.astype(np.float64)
         return {"other": made.theta, "weight": made.weight, "reversal": reversal}
@@ -235,8 +291,12 @@ class DirectedRounds(SparseModel):
         if "d" in sites[0]:
             return replace(draw, theta=theta + np.concatenate([site["d"] for site in sites]))
         taken = repeated(now.shared["taken"]) > 0
-        before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
-        changed = in_pairs(before, taken, p, ordered=self.ordered)
+        before = self.pairs(p, max(now.number - 1, 0))  # the first round has no choices yet
+        if self.cycles:
+            changed = in_pairs(before, taken, p, ordered=self.ordered)
+        else:
+            order = repeated(now.shared["order"]).astype(np.int64)
+            changed = rows_in_pairs(order, before, taken)
         moved = np.where(changed, held["other_theta"], draw.theta)
         # a graph without likelihood here is not made; by its score no such graph is chosen
         changed &= is_stable(matrices(moved, p))[:, None]
@@ -279,26 +339,54 @@ class DirectedRounds(SparseModel):
         else:
             exact = {}
             Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
+        size = theta.shape[-1]
+        if not self.cycles:
+            order = repeated(now.shared["order"]).astype(np.int64)
+            at = places(order)
+            Y = np.take_along_axis(Y, order[:, :, None], axis=1)
+            full_draw, full_theta, full_t, full_reach = draw, theta, t, first_reach
+            theta, t = gathered(theta, at), gathered(t, at)
+            draw = GraphDraw(*(gathered(v, order if v.shape[1] == p else at) for v in vars(draw).values()))
+            slots = self._slots(now.shared["heat"], len(rngs))
+            first_reach = gathered(first_reach[slots], at)
         draw, reach, taken_moves = self._sweep(Y, draw, first_reach, theta, t, law, now, rngs)
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
-        pairs = pairs_of(p, now.number)
+        pairs = self.pairs(p, now.number)
         reversal = repeated(now.shared["reversal"]) > 0
-        places = exchange_places(pairs, reversal, p, ordered=self.ordered)
         other = repeated(now.shared["other"])
-        other = other + np.take_along_axis(draw.theta - theta, places, axis=1)
+        if self.cycles:
+            swapped = exchange_places(pairs, reversal, p, ordered=self.ordered)
+            other = other + np.take_along_axis(draw.theta - theta, swapped, axis=1)
+            other_v = np.take_along_axis(draw.v, swapped, axis=1)
+            graph, turned_graph = matrices(draw.theta, p), matrices(other, p)
+        else:
+            turned = flipped_places(order, pairs, reversal)
+            other = scattered(gathered(other, turned) + draw.theta - theta, turned, size)
+            other_v = scattered(draw.v, turned, size, 1.0)
+            graph = matrices(draw.theta, p)
+            turned_graph = matrices(other, p)
+            turned_graph = np.take_along_axis(turned_graph, order[:, :, None], axis=1)
+            turned_graph = np.take_along_axis(turned_graph, order[:, None, :], axis=2)
         partner = heat[partners(heat, self.chains, now.number)]
         scores = score_alternatives(
             Y,
-            matrices(draw.theta, p),
-            matrices(other, p),
+            graph,
+            turned_graph,
             pairs,
             repeated(np.stack([heat, partner], axis=1)),
             self.noise,
             law,
             -all_sites * largest_score(p, law.records, self.noise),
         )
-        other_v = np.take_along_axis(draw.v, places, axis=1)
+        if not self.cycles:
+            sums = {name: scattered(v, at, size) for name, v in sums.items()}
+            taken_moves = {"moves_taken": scattered(taken_moves["moves_taken"], at, size), "turns_taken": taken_moves["turns_taken"]}
+            back = np.argsort(order, axis=1)
+            draw = GraphDraw(*(gathered(v, back) if v.shape[1] == p else scattered(v, at, size, 0.0 if name == "theta" else 1.0) for name, v in vars(draw).items()))
+            kept_reach = full_reach.copy()
+            kept_reach[slots[:, None], at] = reach
+            reach = kept_reach
         news = {"theta": draw.theta, "b": draw.b, **taken_moves}
         if self.errors == "gaussian":
             news["partial"] = partial_correlations(matrices(draw.theta, p), draw.b**2)
@@ -334,19 +422,17 @@ class DirectedRounds(SparseModel):
         reach: one for each power: row l of a chain is that of its copy with power number l
         """
         p, heat = Y.shape[-2], now.shared["heat"]
-        first = np.arange(self.replicas) // self.copies * self.copies
-        slots = first + ranks(heat, self.chains).ravel()
-        slots = (np.arange(len(rngs))[:, None] * self.replicas + slots).ravel()
+        slots = self._slots(heat, len(rngs)) if self.cycles else np.arange(len(reach))
         one, reach = replace(law, heat=heat), reach.copy()
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
             number = now.number * self.sweeps + i
             drawn = [
-                draw_graph_noise(self.replicas, p, one, self.noise, rng, ordered=self.ordered)
+                draw_graph_noise(self.replicas, p, one, self.noise, rng, ordered=self.acyclic)
                 for rng in rngs
             ]
             noise = joined_noise(drawn)
-            pairs = rotation_pairs(p, number, ordered=self.ordered)
+            pairs = rotation_pairs(p, number, ordered=self.acyclic)
             draw, moved, turned = sweep_graph(
                 Y, draw, reach[slots], theta, t, self.noise, law, noise, pairs
             )
@@ -354,6 +440,11 @@ class DirectedRounds(SparseModel):
                 reach[slots] = adapted(reach[slots], moved, number + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
         return draw, reach, {"moves_taken": moves, "turns_taken": turns}
+
+    def _slots(self, heat: Array, sites: int) -> NDArray[np.int64]:
+        first = np.arange(self.replicas) // self.copies * self.copies
+        slots = first + ranks(heat, self.chains).ravel()
+        return (np.arange(sites)[:, None] * self.replicas + slots).ravel()
 
     def _move_latent(
         self,

@@ -117,7 +117,9 @@ def advance(
     return {**path, **news, "force": force if first else path["force"]}, np.zeros(len(heat))
 
 
-def adapted_steps(steps: State, rank: Ranks, path: State, chances: Array, number: int) -> State:
+def adapted_steps(
+    steps: State, rank: Ranks, path: State, chances: Array, number: int, present: Array | None = None
+) -> State:
     """Return log e and I after one more path of warmup (Robbins and Monro 1951).
 
     chances: with which each chain's path was taken; number: of the round
@@ -127,5 +129,10 @@ def adapted_steps(steps: State, rank: Ranks, path: State, chances: Array, number
     for at in range(len(log_size)):
         mine = rank == at
         log_size[at] += gain * (chances[mine].mean() - RATE)
-        information[at] += gain * ((path["force"][mine] ** 2).mean(axis=0) - information[at])
+        if present is None:
+            information[at] += gain * ((path["force"][mine] ** 2).mean(axis=0) - information[at])
+        else:
+            here = present[mine].sum(axis=0)
+            mean = (path["force"][mine] ** 2).sum(axis=0) / np.maximum(here, 1)
+            information[at] += gain * (here > 0) * (mean - information[at])
     return {"log_size": np.minimum(log_size, 0.5), "information": information}
