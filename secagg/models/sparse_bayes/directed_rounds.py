@@ -80,6 +80,7 @@ from secagg.models.sparse_bayes.metropolis.alternatives import (
     pairs_of,
     score_alternatives,
 )
+from secagg.models.sparse_bayes.metropolis.differences import draw_row, log_prior_row, log_row, row_law
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted, is_stable
 from secagg.models.sparse_bayes.normal_graph import partial_correlations, scatter_columns
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums
@@ -150,7 +151,10 @@ class DirectedRounds(SparseModel):
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
         shape = (self.replicas, 2, 2**pairs)
         scores = Field("scores", shape, bound, _SCORE_BITS, Kind.BOUNDED, strict=True)
-        return (*super().round_spec(public), scores)
+        more = []
+        if not self.cycles:
+            more = [Field("jump", (self.replicas, pairs), 1e6, _SCORE_BITS, Kind.BOUNDED, strict=True)]
+        return (*super().round_spec(public), scores, *more)
 
     def describe_sum(self) -> str:
         return (
@@ -241,7 +245,9 @@ class DirectedRounds(SparseModel):
             drawn = Common(*(v if v.ndim == 1 else gathered(v, at) for v in vars(drawn).values()))
             sums = {name: gathered(values, at) for name, values in sums.items()}
             turned = flipped_places(order, pairs, other.reversal)
-            other = replace(other, theta=gathered(other.theta, turned))
+            other = replace(
+                other, theta=gathered(other.theta, turned), weight=other.weight + total["jump"]
+            )
         drawn, sums, taken = choose(drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p)
         at = (taken @ 2 ** np.arange(len(pairs)))[:, None]
         own, others = (np.take_along_axis(scores[:, i], at, axis=1)[:, 0] for i in range(2))
@@ -362,7 +368,8 @@ class DirectedRounds(SparseModel):
             graph, turned_graph = matrices(draw.theta, p), matrices(other, p)
         else:
             turned = flipped_places(order, pairs, reversal)
-            other = scattered(gathered(other, turned) + draw.theta - theta, turned, size)
+            other, jump = self._redrawn(Y, draw, theta, gathered(other, turned), pairs, reversal, law, rngs, now.number)
+            other = scattered(other, turned, size)
             other_v = scattered(draw.v, turned, size, 1.0)
             graph = matrices(draw.theta, p)
             turned_graph = matrices(other, p)
@@ -393,6 +400,8 @@ class DirectedRounds(SparseModel):
         parts = (draw.theta, draw.b, draw.v, other, other_v, reach)
         memory = dict(zip(_STATE, parts, strict=True))
         update = {**{name: values[:, None] for name, values in sums.items()}, "scores": scores}
+        if not self.cycles:
+            update["jump"] = jump
         cold, answers = self.recorded_chains(now.shared), []
         for k, site in enumerate(sites):
             at = slice(k * self.replicas, (k + 1) * self.replicas)
@@ -440,6 +449,47 @@ class DirectedRounds(SparseModel):
                 reach[slots] = adapted(reach[slots], moved, number + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
         return draw, reach, {"moves_taken": moves, "turns_taken": turns}
+
+    def _redrawn(self, Y, draw, theta, other, pairs, reversal, law, rngs, number):
+        """Return all sites' alternatives (chains, E) and the logarithms of their weights."""
+        p = Y.shape[1]
+        d = draw.theta - theta
+        made, jump = other + d, np.zeros(reversal.shape)
+        if number // 2 % 2:
+            return made, jump
+        rows, columns = entry_positions(p, ordered=True)
+        heat, b_s = law.powers, self.noise.scale
+        for i, (j, h) in enumerate(pairs):
+            flags = reversal[:, i]
+            short = np.flatnonzero(rows == j)  # of columns before both
+            long = np.flatnonzero((rows == h) & (columns < j))
+            e = np.flatnonzero((rows == h) & (columns == j))
+            # entries, and columns that act, of the new rows and of the old ones
+            before = np.arange(j)
+            parts = [
+                (np.concatenate([short, e]), np.append(before, h), j, True),
+                (long, before, h, True),
+                (short, before, j, False),
+                (np.concatenate([long, e]), np.append(before, j), h, False),
+            ]
+            weight = np.zeros(len(flags))
+            for entries, acting, row, new in parts:
+                if not len(entries):
+                    continue
+                centre, w = (other if new else theta)[:, entries], draw.w[:, entries]
+                mean, root = row_law(Y[:, row], Y[:, acting], centre, w, heat, b_s, law.degree)
+                if new:
+                    z = np.concatenate(
+                        [rng.standard_normal((self.replicas, len(entries))) for rng in rngs]
+                    )
+                    value = draw_row(mean, root, z)
+                    made[:, entries] = np.where(flags[:, None], value, made[:, entries])
+                else:
+                    value = draw.theta[:, entries]
+                gain = log_prior_row(value - centre, w) - log_row(value, mean, root)
+                weight += gain if new else -gain
+            jump[:, i] = np.where(flags, np.clip(weight, -1e5, 1e5), 0.0)
+        return made, jump
 
     def _slots(self, heat: Array, sites: int) -> NDArray[np.int64]:
         first = np.arange(self.replicas) // self.copies * self.copies

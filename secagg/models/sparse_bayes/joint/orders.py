@@ -18,7 +18,8 @@ Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _SHIFTS = np.array([0.3, 1.0, 3.0])
-_SPREAD = 0.2
+_SPREADS = np.array([0.02, 0.1])
+_SHARES = np.array([0.0, 0.5, 1.0, 1.0, 1.0])
 _LEAST = 0.05
 
 
@@ -76,11 +77,12 @@ def propose_flips(
     made = graphs.copy()
     reversal = rng.random((chains, len(pairs))) < 0.8
     weight = np.zeros(reversal.shape)
+    cov = covariances(graphs)
     for i, (j, h) in enumerate(pairs):
         step = rng.choice(_SHIFTS, chains) * rng.standard_normal(chains) / np.sqrt(records)
         shifted = graphs[:, [j, h]]
         shifted[:, 1, j] += step
-        turned, volume = _reversed(graphs[:, [j, h]], j, rng)
+        turned, volume = _reversed(graphs[:, [j, h]], j, cov[:, :j, :j], rng)
         flags = reversal[:, i]
         made[:, [j, h]] = np.where(flags[:, None, None], turned, shifted)
         weight[:, i] = np.where(flags, volume, 0.0)
@@ -88,14 +90,31 @@ def propose_flips(
     return Alternative(made[:, rows, columns], reversal, weight)
 
 
-def _centre(y: Array) -> Array:
-    return -np.log(np.maximum(1 - y**2, _LEAST)) / 2
+def covariances(graphs: Array) -> Array:
+    chains, p, _ = graphs.shape
+    cov = np.tile(np.eye(p), (chains, 1, 1))
+    for i in range(1, p):
+        cov[:, i, :i] = cov[:, :i, i] = np.einsum("cl,clm->cm", graphs[:, i, :i], cov[:, :i, :i])
+    return cov
 
 
-def _reversed(rows: Array, j: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def _centre(first: Array, second: Array, y: Array, cov: Array) -> Array:
+    """log of the ratio of scales; first (chains, before), second, y the effect of the first."""
+    to = np.einsum("cl,clm->cm", first, cov)
+    one = 1 - (to * first).sum(axis=1)
+    two = 1 - (np.einsum("cl,clm->cm", second, cov) * second).sum(axis=1)
+    two = two - 2 * y * (second * to).sum(axis=1) - y**2
+    return np.log(np.maximum(one, _LEAST) / np.maximum(two, _LEAST)) / 2
+
+
+def _reversed(
+    rows: Array, j: int, cov: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
     chains, _, p = rows.shape
     y = rows[:, 1, j]
-    log_r = _centre(y) + _SPREAD * rng.standard_normal(chains)
+    centre = _centre(rows[:, 0, :j], rows[:, 1, :j], y, cov)
+    spread = rng.choice(_SPREADS, chains)
+    log_r = centre + spread * rng.standard_normal(chains)
     r = np.exp(log_r)
     u = y * r
     # U = Q L: angle a with tan a = u
@@ -107,13 +126,14 @@ def _reversed(rows: Array, j: int, rng: np.random.Generator) -> tuple[Array, Arr
     first = c[:, None] * W[:, 0] - s[:, None] * W[:, 1]
     second = s[:, None] * W[:, 0] + c[:, None] * W[:, 1]
     turned = np.stack([-first * (r * c)[:, None], -second / c[:, None]], axis=1)
-    share = rng.choice([0.0, 0.5, 1.0, 1.0], chains)
+    share = rng.choice(_SHARES, chains)
     rotated = rng.random((chains, p)) < share[:, None]
     new = np.where(rotated[:, None], turned, rows)
     new[:, 0, j], new[:, 1, j] = 0.0, x  # in the place of the arrow that it replaces
+    back = _centre(new[:, 1, :j], new[:, 0, :j], x, cov)
     weight = log_r + new_log_r
-    weight += (log_r - _centre(y)) ** 2 / (2 * _SPREAD**2)
-    weight -= (-new_log_r - _centre(x)) ** 2 / (2 * _SPREAD**2)
+    weight += (log_r - centre) ** 2 / (2 * spread**2)
+    weight -= (-new_log_r - back) ** 2 / (2 * spread**2)
     return new, weight
 
 
