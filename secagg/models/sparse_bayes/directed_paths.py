@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
-from secagg.errors import JobError
 from secagg.core.arrays import Array
+from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
-from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds, in_groups
-from secagg.models.sparse_bayes.joint.orders import places, scattered
+from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -28,6 +27,7 @@ from secagg.models.sparse_bayes.joint.paths import (
 )
 from secagg.models.sparse_bayes.joint.tempering import ranks
 from secagg.models.sparse_bayes.laplace_graph import columns_of, entry_positions, matrices
+from secagg.models.sparse_bayes.latent.site_groups import in_groups
 from secagg.models.sparse_bayes.metropolis.alternatives import largest_score
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.metropolis.slopes import (
@@ -95,13 +95,8 @@ class DirectedPaths(DirectedRounds):
         first = first_steps(self.copies, now.theta.shape[1], found["records"])
         steps = state.get("steps", first)
         path = begin_path(now, steps, rank, rng)
-        if not self.cycles:
-            path["momentum"] *= self._present(found)
+        path["momentum"] *= self._present(found["shared"])
         return {**found, "steps": steps, "path": path}
-
-    def _present(self, state: State) -> Array:
-        at = places(state["shared"]["order"].astype(np.int64))
-        return scattered(np.ones(at.shape), at, state["common"]["theta"].shape[-1])
 
     def run_moves(
         self,
@@ -156,6 +151,8 @@ class DirectedPaths(DirectedRounds):
             "likelihood": np.minimum(found, largest),
             "slope": slopes[:, *entry_positions(p, ordered=self.ordered)],
         }
+        if (orders := self.orders(now.shared, many)) is not None:
+            sums["slope"] = sums["slope"] * orders.present()
         answers = []
         for at, site in zip(parts, sites, strict=True):
             mine = {name: values[at] for name, values in held.items()}
@@ -176,9 +173,8 @@ class DirectedPaths(DirectedRounds):
     def _after_step(self, state: State, total: Update) -> State:
         """Return the state after a round of a path."""
         now, heat, prior = _drawn(state), state["shared"]["heat"], self.constants(state["records"])
-        done = state["path"]["step"] == self.steps
-        if not self.cycles:  # theta is 0 there: no slope
-            total = {**total, "slope": total["slope"] * self._present(state)}
+        done, present = state["path"]["step"] == self.steps, self._present(state["shared"])
+        total = {**total, "slope": total["slope"] * present}
         path, log_chance = advance(state["path"], now, total, heat, prior, steps=self.steps)
         if not done:
             return {**state, "path": path}
@@ -188,13 +184,18 @@ class DirectedPaths(DirectedRounds):
         steps = state["steps"]
         if number <= self.discarded:
             rank = ranks(heat, self.chains).ravel()
-            present = None if self.cycles else self._present(state)
             steps = adapted_steps(steps, rank, path, np.exp(log_chance), number, present)
         p = columns_of(now.theta.shape[-1], ordered=self.ordered)
-        shared = {**state["shared"], **self.proposed(moved, p, number, state["records"], state["shared"], rng)}
+        shared = state["shared"]
+        shared = {**shared, **self.proposed(moved, p, number, state["records"], shared, rng)}
         common = {name: getattr(moved, name)[:, None] for name in SHARED_FIELDS}
         left = {name: value for name, value in state.items() if name != "path"}
         return {**left, "steps": steps, "shared": shared, "common": common}
+
+    def _present(self, shared: State) -> Array | float:
+        """Return 1 for each entry that is on a path, 0 for those that a graph does not have."""
+        orders = self.orders(shared)
+        return 1.0 if orders is None else orders.present()
 
     def _generator_of_path(self, number: int) -> np.random.Generator:
         """Return generators that differ from those of rounds."""
