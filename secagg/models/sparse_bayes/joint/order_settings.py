@@ -21,11 +21,12 @@ class OrderOfColumns:
     """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
     there are no cycles, and effects are determined with normal errors, too."""
     cycles: bool = True
-    """If false, the graph has no cycles, and its order is not known: each chain draws an order of
-    the columns, in which each column acts on later ones only."""
+    """If false, the graph has no cycles: chains also draw an order of the columns, in which each
+    acts only on later ones. All orders are equally likely before the records are seen."""
 
     @property
     def acyclic(self) -> bool:
+        """Whether the graph has no cycles, its order known or drawn."""
         return self.ordered or not self.cycles
 
     def pairs(self, p: int, number: int) -> NDArray[np.int64]:
