@@ -253,7 +253,8 @@ def table(name: str, cells: list[dict[str, Any]]) -> str:
             + "|"
         )
         lines = [
-            f"| {'no' if c.get('acyclic') else 'yes'} | {c['prior']} | {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} "
+            f"| {'no' if c.get('acyclic') else 'yes'} | {c['prior']} | {c['copies']} "
+            f"| {c['steps']} | {c['rounds']} | {c['seed']} "
             f"| {c['r_hat']:.3f} | {c['ess']:.0f} | {c['arrows_agree']} of {2 * c['pairs']} "
             f"| {c['pairs_r_hat']:.3f} | {c['pairs_ess']:.0f} "
             f"| {c['pairs_agree']} of {c['pairs']} | {c['seconds']:.0f} |"
