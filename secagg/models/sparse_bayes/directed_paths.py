@@ -19,6 +19,7 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
 from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
+from secagg.models.sparse_bayes.joint.direction_means import MOST_COLUMNS, first_means, learned
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -179,17 +180,23 @@ class DirectedPaths(DirectedRounds):
         if not done:
             return {**state, "path": path}
         number, rng = state["round"], self._generator_of_path(-state["round"])
+        warmup = number <= self.discarded
         taken = np.log1p(-rng.random(len(heat))) < log_chance
         moved = replace(now, theta=np.where(taken[:, None], path["theta"], now.theta))
         steps = state["steps"]
-        if number <= self.discarded:
+        if warmup:
             rank = ranks(heat, self.chains).ravel()
             steps = adapted_steps(steps, rank, path, np.exp(log_chance), number, present)
         p = columns_of(now.theta.shape[-1], ordered=self.ordered)
-        shared = state["shared"]
-        shared = {**shared, **self.proposed(moved, p, number, state["records"], shared, rng)}
+        shared, means = state["shared"], state.get("means")
+        if (orders := self.orders(shared)) is not None and warmup and p <= MOST_COLUMNS:
+            means = learned(means or first_means(p), orders, moved.theta, moved.g)
+        proposed = self.proposed(moved, p, number, state["records"], shared, rng, means)
+        shared = {**shared, **proposed}
         common = {name: getattr(moved, name)[:, None] for name in SHARED_FIELDS}
         left = {name: value for name, value in state.items() if name != "path"}
+        if means is not None:
+            left["means"] = means
         return {**left, "steps": steps, "shared": shared, "common": common}
 
     def _present(self, shared: State) -> Array | float:

@@ -40,6 +40,7 @@ from secagg.models.sparse_bayes.joint.common_moves import (
     in_pairs,
     propose,
 )
+from secagg.models.sparse_bayes.joint.direction_means import some_translated
 from secagg.models.sparse_bayes.joint.order_settings import OrderOfColumns
 from secagg.models.sparse_bayes.joint.orders import (
     Orders,
@@ -236,12 +237,15 @@ class DirectedRounds(OrderOfColumns, SparseModel):
 
     def proposed(
         self, now: Common, p: int, number: int, records: int, shared: State,
-        rng: np.random.Generator,
+        rng: np.random.Generator, means: State | None = None,
     ) -> State:  # fmt: skip
         """Return the alternatives of round `number` to the graphs of now, (chains, entries)."""
         pairs = self.pairs(p, number)
         if (orders := self.orders(shared)) is not None:
-            made = propose_reversals(matrices(inner(now.theta, orders.places), p), pairs, rng)
+            graphs = matrices(inner(now.theta, orders.places), p)
+            made = propose_reversals(graphs, pairs, rng)
+            if means is not None:
+                made = some_translated(made, graphs, orders, pairs, means, rng)
             theta = outer(made.theta, orders.places_after(pairs, made.reversal), p)
         else:
             made = propose(matrices(now.theta, p), pairs, records, rng, ordered=self.ordered)

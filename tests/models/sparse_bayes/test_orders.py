@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg.models.sparse_bayes.joint import orders as module
+from secagg.models.sparse_bayes.joint.direction_means import first_means, learned, translated
 from secagg.models.sparse_bayes.joint.orders import (
     Orders,
     covariances,
@@ -167,3 +168,31 @@ def test_a_reversal_undoes_itself_and_keeps_the_covariance(
     at = turned.columns[0]
     np.testing.assert_allclose(covariances(there), covariances(graphs)[:, at][:, :, at], atol=1e-7)
     assert np.abs(there - graphs).max() > 0.1
+
+
+def test_jumps_between_directions_go_by_the_difference_of_means_and_back() -> None:
+    """Two chains with the orders a, b, c and a, c, b; the arrow between b and c is in the slab."""
+    orders, pairs = Orders(np.array([[0, 1, 2], [0, 2, 1]])), np.array([[1, 2]])
+    graphs = np.zeros((2, 3, 3))
+    graphs[0, 1, 0], graphs[0, 2, 0], graphs[0, 2, 1] = 0.1, 0.2, 0.7
+    graphs[1, 1, 0], graphs[1, 2, 0], graphs[1, 1, 2] = -0.3, 0.5, 0.9
+    theta, means = graphs[:, *entry_positions(3)], first_means(3)
+    for _ in range(30):
+        means = learned(means, orders, theta, (theta != 0) * 1.0)
+    first = orders.graphs_by_position(theta)
+    made = translated(first, orders, pairs, means)
+    turned = orders.after(pairs, np.ones((2, 1), dtype=bool))
+    entries = outer(inner_of(made), orders.places_after(pairs, np.ones((2, 1), dtype=bool)), 3)
+    # each chain is at the other one's graph: the only graph with that direction
+    np.testing.assert_allclose(matrices(entries, 3), graphs[::-1], atol=1e-12)
+    back = translated(turned.graphs_by_position(entries), turned, pairs, means)
+    again = outer(inner_of(back), turned.places_after(pairs, np.ones((2, 1), dtype=bool)), 3)
+    np.testing.assert_allclose(again, theta, atol=1e-12)
+    # means of few draws are not used
+    few = {"sum": means["sum"] / 100, "weight": means["weight"] / 100}
+    np.testing.assert_array_equal(translated(first, orders, pairs, few), first)
+
+
+def inner_of(graphs: Array) -> Array:
+    rows, sources = entry_positions(graphs.shape[1], ordered=True)
+    return graphs[:, rows, sources]
