@@ -19,6 +19,7 @@ from secagg.core.randomness import seeded_random
 from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.joint import direction_means
 from secagg.models.sparse_bayes.joint import orders as module
 from secagg.models.sparse_bayes.laplace_graph import entry_positions
 from secagg.models.sparse_bayes.metropolis.alternatives import log_evidence
@@ -123,4 +124,5 @@ def test_orders_and_effects_have_their_exact_posterior(monkeypatch: pytest.Monke
         return new, np.zeros_like(weight)
 
     monkeypatch.setattr(module, "_reversed", without_weight)
+    monkeypatch.setattr(direction_means, "_SHARE", 0.0)
     assert np.max(np.abs(sampled(METHOD).away(exact))) > 7

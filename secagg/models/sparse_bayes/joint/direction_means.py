@@ -71,9 +71,9 @@ def translated(graphs: Array, orders: Orders, pairs: Indices, means: State) -> A
         for row, now, then in ((i, (1, h, j), (0, j, h)), (k, (0, h, j), (1, j, h))):
             both = known[*now, earlier] & known[*then, earlier]
             made[:, row, :i] += np.where(both, mean[*then, earlier] - mean[*now, earlier], 0.0)
-        now, then = (0, h, j, j), (0, j, h, h)
-        both = known[now] & known[then]
-        made[:, k, i] += np.where(both, mean[then] - mean[now], 0.0)[:, 0]
+        old, new = (0, h, j, j), (0, j, h, h)  # the arrow itself
+        both = known[old] & known[new]
+        made[:, k, i] += np.where(both, mean[new] - mean[old], 0.0)[:, 0]
     return made
 
 
