@@ -185,7 +185,7 @@ class SparseDirected(DirectedPaths):
         said = "They are at different graphs, between which they seldom pass: "
         if self.cycles and not self._surrogate:
             return f"{said}more rounds hardly help. With method.cycles = false there are fewer."
-        return f"{said}more rounds help little, more of method.temperatures may."
+        return f"{said}more of method.rounds helps, and more of method.temperatures may."
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
