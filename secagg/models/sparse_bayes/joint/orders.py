@@ -29,6 +29,8 @@ effects. u stays, and log r' = log r - log(1 + u^2), so (y, log r) have the volu
 
     r r' f'(-log r') / f(log r)                                                                  (2)
 
+Other reversals: `secagg.models.sparse_bayes.joint.direction_means`.
+
 Pairs are chosen independently, as the likelihood is a product over rows. f depends on the pair's
 rows and on those before it only: that is as if the last pair were chosen first.
 """
