@@ -26,8 +26,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
     "fedlin_full": {**REGRESSION, "draws": 100},
-    "fedlin_full, binomial": {
-        **BINARY,
+    "fedlin_full, binomial": {  # `identified_share` runs the method twice for each record's value
+        "outcome": "case",
+        "predictors": ["x"],
+        "rounds": 5,
         "name": "fedlin_full",
         "family": "binomial",
         "intercept": "modelled",

@@ -128,7 +128,9 @@ def resume(
 
 def _show_run(done: Run, folder: Path, as_json: bool) -> None:
     from secagg.cli import output  # noqa: PLC0415
+    from secagg.evidence.claims.privacy import PrivacyClaims  # noqa: PLC0415
     from secagg.reports.results import blocks  # noqa: PLC0415
+    from secagg.reports.summary import ending  # noqa: PLC0415
 
     if as_json:
         print_json(
@@ -151,7 +153,7 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
         what = unusable[0].title + ": " + next(iter(unusable[0].notes), "not converged").rstrip(".")
         exit_with(UnusableResult(str(folder), f"a result must not be used. {what}"))
     if not as_json:
-        say("complete: every result can be used")
+        say(ending(done.facts, done.result.summary, PrivacyClaims.of(done.facts)))
 
 
 def plan(

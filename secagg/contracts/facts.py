@@ -134,11 +134,13 @@ class Regression:
     """The result is one regression, also under differential privacy.
 
     columns: names of the columns or variables of outcome and predictors; None for all
+    outcome: name of the outcome's column or variable
     own_at_sites: whether each site also has coefficients of its own, which need its own records
     """
 
     family: Family
     columns: frozenset[str] | None
+    outcome: str
     own_at_sites: bool = False
 
 

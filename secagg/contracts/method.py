@@ -48,7 +48,8 @@ class Method(Protocol):
     A new method needs such a class, a line in `secagg.jobs.registry.METHODS`, and tests. No other
     part of the program refers to a method by name. A class may have `unknown_settings`: for each
     setting that users may expect and that it lacks, the reason, as the end of a sentence that
-    begins with the method's name.
+    begins with the method's name. It may have `remarks(public)`: sentences for `secagg plan`, about
+    settings that contradict each other.
     """
 
     name: ClassVar[str]

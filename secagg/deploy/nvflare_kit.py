@@ -171,7 +171,9 @@ def _check_party(kit: Path, home: Home) -> None:
         try:
             started = json.loads((kit / "startup" / "fed_client.json").read_bytes())
             name = started["client"]["fqsn"].rpartition(".")[2]  # below a relay: its name first
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (
+            OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError
+        ):  # fmt: skip
             what = "is not a startup kit: startup/ names neither a client nor the server"
             raise UsageError(str(kit), what) from None
     if name != home.name:
@@ -196,7 +198,7 @@ def _read(local: Path, name: str) -> dict[str, Any]:
         if path.is_file():
             try:
                 found = json.loads(path.read_bytes())
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise UsageError(str(path), "is not JSON") from None
             if isinstance(found, dict):
                 return found

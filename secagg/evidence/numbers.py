@@ -62,12 +62,16 @@ def significant(x: float | None, digits: int = 4) -> str:
 
 
 def rounded_up(x: float, digits: int = 4) -> str:
-    """Write an upper bound as `significant` does, but never below it."""
+    """Write an upper bound as `significant` does, but never below it, and without zeros at the end.
+
+    So an epsilon of 8 that was added up is written as the one that a job states.
+    """
     if not math.isfinite(x) or x <= 0:
         return significant(x, digits)
     power = math.floor(math.log10(x)) - digits + 1
     step = 10.0**power
-    return significant(math.ceil(x / step * (1 - 1e-12)) * step, digits)
+    text = significant(math.ceil(x / step * (1 - 1e-12)) * step, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "×" not in text else text
 
 
 def _times_power(mantissa: str, power: int) -> str:

@@ -47,9 +47,10 @@ from secagg.sessions.planned_job import Planned, plan_sites
 MALFORMED_ERRORS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors that reading malformed data can raise."""
 
-_BAD_ARCHIVE = (
+BAD_ARCHIVE_ERRORS = (
     EOFError, MemoryError, OSError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error
 )  # fmt: skip
+"""Errors that reading a damaged NPZ file can raise, too."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ class RunFolder:
             content = io.BytesIO(self._content("arrays.npz"))
             with np.load(content, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (*MALFORMED_ERRORS, *_BAD_ARCHIVE):
+        except (*MALFORMED_ERRORS, *BAD_ARCHIVE_ERRORS):
             raise EvidenceError(str(path), "is malformed") from None
 
     def _of_another_version(self) -> UsageError:

@@ -13,6 +13,7 @@ import pandas as pd
 from secagg.core.browser import draw_png
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
+from secagg.evidence.run_folder import MALFORMED_ERRORS
 from secagg.experiments.experiment import Planned
 from secagg.experiments.runner.experiment import Done
 from secagg.experiments.summary import as_csv, summarise
@@ -25,7 +26,7 @@ def check_folder(folder: Path, title: str, file: str) -> None:
     try:
         earlier = json.loads((folder / "summary.json").read_bytes())
         found = earlier["title"], earlier.get("file", file)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, *MALFORMED_ERRORS):
         return
     if found != (title, file):
         what = f"has another experiment: {found[0]!r}, of {found[1]!r}"

@@ -106,7 +106,10 @@ def _unused(name: str, levels: Mapping[str, int]) -> list[str]:
     if not unused or len(unused) == len(levels):
         return []
     have = f"no record here has the level{'s' if len(unused) > 1 else ''} {', '.join(unused)}"
-    return [f"column {name!r}: {have}. If no site has one, most methods refuse the column"]
+    return [
+        f"column {name!r}: {have}. If no site has one, most methods refuse the column; take it out "
+        "of [columns] before the first exact run, because sites then keep to the declared levels"
+    ]
 
 
 def _constant(column: Column, outside: NDArray[np.float64], share: float) -> str:

@@ -296,8 +296,10 @@ class Job(_Strict):
 
         Folders and engine may differ between the computers of the parties.
         """
-        unset = {key for key in ("partial", "public") if not getattr(self, key)}
-        return self.model_dump(mode="json", exclude={**_LOCAL, **dict.fromkeys(unset, True)})
+        left_out: Any = {key: True for key in ("partial", "public") if not getattr(self, key)}
+        if not self.privacy.expected_columns:
+            left_out["privacy"] = {"expected_columns"}
+        return self.model_dump(mode="json", exclude={**_LOCAL, **left_out})
 
     @property
     def local(self) -> dict[str, Any]:

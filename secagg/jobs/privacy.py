@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pydantic import BaseModel, Field, model_validator
 
+from secagg.contracts import Variable
 from secagg.contracts.noise import Adjacency, Placement
+from secagg.errors import JobError
 from secagg.privacy.accounting.terms import Terms
+
+
+class ExpectedColumn(BaseModel, extra="forbid", frozen=True):
+    """A public guess of a column's mean and standard deviation; of its logarithm, if it has one."""
+
+    mean: float = Field(allow_inf_nan=False)
+    """The mean."""
+    sd: float = Field(gt=0, allow_inf_nan=False)
+    """The standard deviation."""
 
 
 class Privacy(BaseModel, extra="forbid", frozen=True):
@@ -73,6 +86,10 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     """A public guess of the number of records. `secagg plan` uses it to predict whether the result
     will be usable. It computes how much the noise is expected to change the coefficients. This
     change should be at most 30 %, better at most 10 %."""
+    expected_columns: dict[str, ExpectedColumn] = {}
+    """Public guesses for continuous columns, such as `{ age = { mean = 62, sd = 12 } }`; with
+    `transform = "log"`, of the logarithm. Without one, `secagg plan` assumes a mean in the middle
+    of the bounds and a tenth of the range, which can be wrong by a factor of three or more."""
 
     @model_validator(mode="after")
     def _complete(self) -> Privacy:
@@ -114,3 +131,29 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
             self.count_share, self.records_per_person, self.sites_per_person, self.person,
             self.person_pinned,
         )  # fmt: skip
+
+
+def expected_in_scaled_units(
+    expected: Mapping[str, ExpectedColumn], variables: Sequence[Variable]
+) -> dict[str, tuple[float, float]]:
+    """Return the guesses of mean and standard deviation of scaled variables, by column.
+
+    Raises `JobError` for a column that is not continuous, and for a guess that no records within
+    the bounds can have.
+    """
+    numbers = {v.column: v for v in variables if not v.indicator}
+    found = {}
+    for name, guess in expected.items():
+        where = f"privacy.expected_columns.{name}"
+        if name not in numbers:
+            what = "is not a continuous or count column of this job"
+            raise JobError(where, what, f"Such columns are {', '.join(numbers)}.")
+        variable = numbers[name]
+        mean, sd = (guess.mean - variable.midpoint) / variable.half_range, guess.sd
+        sd /= variable.half_range
+        if mean**2 + sd**2 > 1:  # E u^2, and |u| is at most 1
+            of = " of the column's logarithm" if variable.log else ""
+            what = f"no records within the bounds have this mean and standard deviation{of}"
+            raise JobError(where, what, "Correct the guess, or the bounds of the column.")
+        found[name] = mean, sd
+    return found

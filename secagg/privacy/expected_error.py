@@ -2,9 +2,9 @@
 
 The size of the noise is known beforehand, and it does not depend on the records. So its expected
 effect on a regression can be computed from public numbers and from assumptions about the records:
-their spread, correlation and explained variance (`spread`, `correlation`, `indicator_size`,
-`indicator_spread`, `explained`). Clipping records to norm R multiplies all variances by
-E min(q, R^2) / E q, where q is the squared norm of a record and E the expectation.
+their means, spread, correlation and explained variance (`stated`, `spread`, `correlation`,
+`indicator_size`, `indicator_spread`, `explained`). Clipping records to norm R multiplies all
+variances by E min(q, R^2) / E q, where q is the squared norm of a record and E the expectation.
 
 The predicted error compares the slopes with those of the fit without noise. It is relative to the
 size of the slopes per standard deviation. With noise in the moments, it is formula (1) in
@@ -14,10 +14,10 @@ expected spectral norm of the noise divided by the smallest eigenvalue of the sc
 ratio is 1 or more, the noisy matrix may not even be positive definite.
 
 Not covered: sampling error and the bias of clipping. The error is that of all slopes together. It
-depends on the assumed spread, so `error_if_narrow` is the error if continuous variables vary half
-as much. The error of a single slope, relative to its own size, can be several times larger: if the
-slope is small, or its variable has a smaller spread than the others. This module reads no record,
-so it uses up no budget.
+depends on the spread, so `error_if_narrow` is the error if continuous variables whose spread is
+assumed, and not stated by the job, vary half as much. The error of a single slope, relative to its
+own size, can be several times larger: if the slope is small, or its variable has a smaller spread
+than the others. This module reads no record, so it uses up no budget.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ _CONVERGED = 0.05
 """If the remaining distance to the optimum is below this, more rounds hardly reduce the error."""
 _MAX_ROUNDS = 10_000
 
-
 LINEAR: Final = FisherLaw()
 
 
@@ -77,6 +76,9 @@ class Assumptions:
         explained share of the variance of the latent logistic variable. (At 0.2 the area under the
         ROC curve is about 0.73.) The outcome is as frequent as `indicator_spread` implies, by
         default in a fifth of the records
+    stated: for each continuous variable, the outcome last, its (mean, standard deviation), or None
+        if these are assumed: 0 and `spread`. () if all are assumed
+    others: mean squared length of the variables of a record that are not in the regression
     """
 
     records: int
@@ -89,6 +91,19 @@ class Assumptions:
     indicator_spread: float = 0.4
     correlation: float = 0.3
     explained: float = 0.2
+    stated: tuple[tuple[float, float] | None, ...] = ()
+    others: float = 0.0
+
+    @property
+    def columns(self) -> list[tuple[float, float]]:
+        """Mean and standard deviation of each continuous variable, before clipping."""
+        stated = self.stated or (None,) * self.continuous
+        return [(0.0, self.spread) if each is None else each for each in stated]
+
+    @property
+    def guessed(self) -> bool:
+        """Whether the spread of a continuous variable is assumed, and not stated."""
+        return self.continuous > sum(each is not None for each in self.stated)
 
     @property
     def outcome_variance(self) -> float:
@@ -106,6 +121,7 @@ class PlannedNoise:
     share: share in (0, 1] of the budget of mu^2 that these releases use together, where mu of a
         release is its sensitivity divided by the standard deviation of its noise
     rounds: number of rounds of a method that releases gradients (placement `round`); otherwise 1
+    constant: c, if moments are released, of the vectors (c, u)
     """
 
     sensitivity: float
@@ -116,6 +132,7 @@ class PlannedNoise:
     colluding: int = 1
     share: float = 1.0
     rounds: int = 1
+    constant: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -123,8 +140,8 @@ class Feasibility:
     """The verdict, and the smallest numbers that would make the result usable.
 
     error: expected relative error of the slopes, compared with the fit without noise; 0 to 1
-    error_if_narrow: the same if all continuous variables have half the assumed standard deviation;
-        None if there are none
+    error_if_narrow: the same if continuous variables have half the assumed standard deviation; None
+        if none is assumed
     left: the part of `error` that remains without noise, because the search ends after the last
         round; None for a method that releases moments
     ratio: spectral norm of the noise divided by the smallest eigenvalue of the scatter matrix; None
@@ -147,7 +164,10 @@ class Feasibility:
 
     def words(self) -> str:
         line = f"{self.verdict.value}: expected coefficient error {percent(self.error)} "
-        line += "(relative to the coefficients without noise); "
+        line += "(relative to the coefficients without noise)"
+        if self.error_if_narrow is not None:
+            line += f", {percent(self.error_if_narrow)} if columns vary half as much as assumed"
+        line += "; "
         more = f"raise method.rounds to {self.least_rounds}"
         if self.least_epsilon is None or self.least_records is None:
             advice = "narrow the columns' bounds" if self.least_rounds is None else more
@@ -194,7 +214,7 @@ def feasibility(assumed: Assumptions, planned: PlannedNoise) -> Feasibility:
     """Return the verdict about a job. Raises `UsageError` for numbers that are out of range."""
     _check(assumed, planned)
     found, narrow = _predicted(assumed, planned), None
-    if assumed.continuous:
+    if assumed.guessed:
         narrow = _predicted(replace(assumed, spread=assumed.spread / 2), planned).error
     verdict = Verdict.RED
     if found.error <= USABLE_ERROR:
@@ -219,6 +239,7 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     noise = planned.sensitivity / mu * math.sqrt(sum_variance(planned))
     records, rho = assumed.records, assumed.correlation
     *predictors, outcome = variances(assumed)
+    *squared_means, of_outcome = means(assumed)
     d = len(predictors)
     inverse = sum(1 / v for v in predictors) / d  # h
     values = [1 - rho] * (d - 1) + [1 + (d - 1) * rho]  # of C
@@ -227,10 +248,11 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     signal = law.signal(assumed.explained, outcome)  # g, the variance of the linear predictor
     flat = law.at_zero(assumed.outcome_variance)
     weight = flat * law.attenuation(signal)  # w
-    noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
+    noise_of_slopes = noise * math.sqrt(trace / (d * signal)) / (records * weight)
     if planned.placement is Placement.ROUND:
-        random = math.sqrt(2.0) * noise_of_slopes  # (2)
-        squared_length = 1 + sum(predictors) + _squared_means(assumed)
+        of_sums = sum((1 + m) / v for m, v in zip(squared_means, predictors, strict=True))
+        random = math.sqrt(2 * of_sums) * noise_of_slopes  # (2)
+        squared_length = 1 + sum(predictors) + sum(squared_means)
         # steps allow for the largest weight, and those of the records are at most `flat` on average
         squared_length *= law.largest / flat
         parts = Counter(product(predictors, values))
@@ -240,7 +262,11 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
         needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))
         error = min(1.0, math.hypot(random, left))
         return _Predicted(error, random, needed, left, None, least_rounds)
-    random = math.sqrt(1 + signal * inverse) * noise_of_slopes  # (1)
+    scaled = [m / v for m, v in zip(squared_means, predictors, strict=True)]
+    square = 1 + signal * inverse  # of w
+    at_middle = of_outcome + signal * sum(scaled) / d  # of m'w
+    of_means = (square * sum(scaled) + at_middle * d * inverse) / planned.constant**2
+    random = math.sqrt(square * d * inverse + of_means) * noise_of_slopes  # (1)
     error = random / math.hypot(1.0, random)
     needed = USABLE_ERROR / math.sqrt(1 - USABLE_ERROR**2)
     ratio = 2 * noise * math.sqrt(d + 1) / (records * min(values) * min(predictors))
@@ -261,28 +287,32 @@ def sum_variance(planned: PlannedNoise) -> float:
 def variances(assumed: Assumptions) -> list[float]:
     """Return the variances of the scaled variables after clipping; the outcome is the last."""
     share = _variance_after_clipping(assumed)
-    continuous, indicator = share * assumed.spread**2, share * assumed.indicator_spread**2
-    variances = [indicator] * assumed.indicators + [continuous] * assumed.continuous
-    return variances[::-1] if assumed.law.indicator else variances
+    found = [assumed.indicator_spread**2] * assumed.indicators
+    found += [spread**2 for _, spread in assumed.columns]
+    return [share * v for v in (found[::-1] if assumed.law.indicator else found)]
+
+
+def means(assumed: Assumptions) -> list[float]:
+    """Return the squared means of the scaled variables after clipping, in the same order."""
+    share = _variance_after_clipping(assumed)
+    found = [assumed.indicator_size**2 - assumed.indicator_spread**2] * assumed.indicators
+    found += [mean**2 for mean, _ in assumed.columns]
+    return [share * m for m in (found[::-1] if assumed.law.indicator else found)]
 
 
 def _variance_after_clipping(assumed: Assumptions) -> float:
     """Return E min(q, R^2) / E q, the share of the variance that remains after clipping."""
-    k, limit = assumed.continuous, assumed.squared_norm
-    fixed = assumed.indicators * assumed.indicator_size**2
-    if k == 0 or limit <= fixed:
-        return min(1.0, limit / (fixed + k * assumed.spread**2))
-    mean, relative = k * assumed.spread**2, 2 * (1 + (k - 1) * assumed.correlation**2) / k
+    limit, squares = assumed.squared_norm, np.array([spread**2 for _, spread in assumed.columns])
+    fixed = assumed.indicators * assumed.indicator_size**2 + assumed.others
+    fixed += sum(mean**2 for mean, _ in assumed.columns)
+    mean = float(squares.sum())
+    if mean == 0 or limit <= fixed:
+        return min(1.0, limit / (fixed + mean))
+    rho = assumed.correlation**2
+    relative = 2 * (rho + (1 - rho) * float(squares @ squares) / mean**2)
     shape, scaled = 1 / relative, (limit - fixed) / (mean * relative)
     clipped = mean * gammainc(shape + 1, scaled) + (limit - fixed) * gammaincc(shape, scaled)
     return float((fixed + clipped) / (fixed + mean))
-
-
-def _squared_means(assumed: Assumptions) -> float:
-    """Return the sum of the predictors' squared means."""
-    outcome = assumed.law.indicator or assumed.continuous == 0
-    square = assumed.indicator_size**2 - assumed.indicator_spread**2
-    return _variance_after_clipping(assumed) * (assumed.indicators - outcome) * square
 
 
 def _distance_to_optimum(
@@ -312,7 +342,7 @@ def _distance_to_optimum(
         return attenuation(variance_share)
 
     at_end = weight(np.ones(len(count)))
-    share, point = np.zeros(len(count)), np.zeros(len(count))
+    share = point = np.zeros(len(count))
     sums, momentum, requested = [np.zeros(len(count))], 1.0, 1.0
     for t in range(1, _MAX_ROUNDS + 1):
         gradient = curvature * (at_end - point * weight(point))
@@ -349,6 +379,8 @@ def _check(assumed: Assumptions, planned: PlannedNoise) -> None:
         ("law", assumed.indicators >= 1 or not assumed.law.indicator),
         ("squared_norm", assumed.squared_norm > 0),
         ("spread", 0 < assumed.spread <= 1),
+        ("stated", len(assumed.stated) in (0, assumed.continuous)),
+        ("stated spread", all(0 < spread <= 1 for _, spread in assumed.columns)),
         ("indicators", 0 < assumed.indicator_spread <= assumed.indicator_size <= 1),
         ("correlation", -1 / max(predictors - 1, 1) < assumed.correlation < 1),
         ("explained", 0 < assumed.explained < 1),

@@ -48,6 +48,8 @@ def in_short(facts: Facts) -> str:
     judged = facts["feasibility"]
     if judged["verdict"] is None:
         return f"The plan's verdict: {judged['words']}."
+    if not judged.get("known", True):
+        return "Expected before the run: red, the error is not known and can be above 100 %."
     words = _GRAPH_WORDS if _of_a_graph(judged) else _VERDICT_WORDS
     return f"Expected before the run: {judged['verdict']}, {words[judged['verdict']]}."
 

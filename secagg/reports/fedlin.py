@@ -57,7 +57,7 @@ def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 def shared_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the posterior of what sites share; no rows if there is none."""
-    rows: Sequence[Summary] = summary.get("shared", ())
+    rows = [row for row in summary.get("shared", ()) if row.get("told", True)]
     effect = effect_of(rows)
     interval = f"{written.share(summary.get('level'))} interval"
     head = ["parameter", "estimate", interval]

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from secagg.contracts import Result, TableKind
 from secagg.evidence import numbers as written
@@ -47,6 +47,7 @@ _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
 """Control characters, marks of direction and characters without width: no page needs them."""
+_KEY = re.compile(r"`([\w.]+)`")
 _SECTIONS = {
     "result": "Result",
     "questions": "Questions and sign-off",
@@ -64,11 +65,15 @@ _SECTIONS = {
 def _visible(value: Any) -> Any:
     """Return a text with its invisible characters written out, so that none can turn others round.
 
-    Column names and titles are from the job, which somebody else may have written.
+    Column names and titles are from the job, which somebody else may have written. In a text of the
+    package, a key between backticks is set as code.
     """
     if not isinstance(value, str):
         return value
-    return type(value)(_INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], value))
+    text = type(value)(_INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], value))
+    if isinstance(text, Markup) or not _KEY.search(text):
+        return text
+    return Markup(_KEY.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  # \1 has no markup
 
 
 def environment() -> jinja2.Environment:

@@ -62,11 +62,7 @@ def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:
 def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> list[Banner]:
     """Return the warnings at the top of the first page."""
     warnings = of_claims(facts, claims)
-    if claims.noised and facts["feasibility"]["verdict"] == "red":
-        text = f"{expected_in_short(facts)} The plan predicted this from public numbers."
-        warnings.append(Banner(red_title(facts), text))
-    if claims.noised and (fewer := fewer_records_than_expected(facts, summary)):
-        warnings.append(Banner(*fewer))
+    warnings += _of_plan(facts, summary, claims)
     warnings += _of_results(facts, summary)
     if outside := _outside(summary):
         warnings.append(Banner(MANY_CLIPPED, outside))
@@ -84,6 +80,30 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
             "this page like the records themselves."
         )
         warnings.append(Banner("Simulation: results of single sites are shown", text))
+    return warnings
+
+
+def ending(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> str:
+    """Return the last line of a run whose results may all be used: why to read them with caution.
+
+    The reasons are the banners' and the blocks' own, so no method can end without its caution.
+    """
+    reasons = [block.caution for block in blocks(facts, summary) if block.caution]
+    reasons += [banner.title for banner in _of_plan(facts, summary, claims)]
+    reasons += [MANY_CLIPPED] if _outside(summary) else []
+    if not reasons:
+        return "complete: every result can be used"
+    return f"complete, to be read with caution: {'; '.join(dict.fromkeys(reasons))}"
+
+
+def _of_plan(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> list[Banner]:
+    """Return what the plan said against a run with noise, and whether it still holds."""
+    warnings = []
+    if claims.noised and facts["feasibility"]["verdict"] == "red":
+        text = f"{expected_in_short(facts)} The plan predicted this from public numbers."
+        warnings.append(Banner(red_title(facts), text))
+    if claims.noised and (fewer := fewer_records_than_expected(facts, summary)):
+        warnings.append(Banner(*fewer))
     return warnings
 
 

@@ -39,7 +39,7 @@ from typing import Any
 
 from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.private_files import exclusive_lock
-from secagg.errors import SecaggError, SitesLost, UsageError
+from secagg.errors import EvidenceError, SecaggError, SitesLost, UsageError
 from secagg.runs.output_folder import delete, give_up, has_released, partial_path, utc_now
 from secagg.runs.session_loop import Run
 
@@ -112,10 +112,17 @@ def _asides(target: Path) -> list[Path]:
     if not target.parent.is_dir():
         return []
     found = [path for path in target.parent.iterdir() if path.name.startswith(start)]
-    return sorted(
-        (path for path in found if (path / "journal").is_file()),
-        key=lambda path: (path / _LOG).read_bytes().count(b'"event":"began_again"'),
-    )
+    return sorted((path for path in found if (path / "journal").is_file()), key=_earlier)
+
+
+def _earlier(aside: Path) -> int:
+    """Return how many sessions came before this one. Raises `EvidenceError` without its log."""
+    try:
+        return (aside / _LOG).read_bytes().count(b'"event":"began_again"')
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        advice = "Restore it: it says which sums the session released. Or choose another --out."
+        raise EvidenceError(str(aside / _LOG), what, advice) from None
 
 
 def _set_aside(target: Path) -> None:

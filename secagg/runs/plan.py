@@ -192,6 +192,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "exact_numbers": planned_numbers(planned),
         "warnings": [
             *_warnings(planned),
+            *getattr(planned.method, "remarks", lambda _: ())(planned.public),
             *lost_rule_remarks(planned.job),
             *_public_records(planned),
             *_traffic_warning(sent_by_site),

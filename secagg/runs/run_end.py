@@ -92,7 +92,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     try:
         recorded = json.loads((folder / "run.json").read_bytes())
         return {key: value for key, value in recorded.items() if key != "log"}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         where = str(folder / "run.json")
         raise EvidenceError(where, "is missing or damaged", RESTART_ADVICE) from None
 

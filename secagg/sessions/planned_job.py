@@ -30,6 +30,7 @@ from secagg.jobs.data_sources import Data, SiteSource, find_sites
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.partial_columns import check_partial
+from secagg.jobs.privacy import expected_in_scaled_units
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.accounting.terms import Terms
@@ -108,6 +109,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         raise JobError("public", what, "Leave out the table [public], or use fedngm.")
     protocol.guarantee_text(len(job.sites.names or names))  # or it has no thresholds for so many
     _check_named_code(facts, sources)
+    expected_in_scaled_units(job.privacy.expected_columns, public_facts(job, names).variables)
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))
     stages = declared_stages(method, public)
     if public.site_moments:

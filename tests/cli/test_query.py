@@ -97,6 +97,7 @@ def test_a_run_that_did_not_converge_is_not_relied_on(capsys: pytest.CaptureFixt
         show_query(answer | {"run": {"converged": converged, "notes": ["It ended."]}})
         out = capsys.readouterr().out
         assert ("do not rely" in out) == (not converged) and out.count("It ended.") == 1
+        assert ("notes on the run" in out) == converged and "! It ended." not in out
 
 
 def test_the_most_probable_record(folder: Path) -> None:

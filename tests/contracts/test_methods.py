@@ -24,12 +24,17 @@ from support.methods.all_methods import (
 )
 
 from secagg.contracts import SiteRecords, Stage, State, Update
+from secagg.contracts.noise import SITE_MOMENTS, Placement
 from secagg.core import canonical_encoding, ring
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, JobError, PeerError, UsageError
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
+from secagg.reports.results import blocks
+from secagg.reports.summary import ending
 from secagg.runs.run import run
+from secagg.sessions.engines.site_results import TOO_NARROW
 from secagg.sessions.fixed_point import decode, encode
 from secagg.sessions.planned_job import plan_job
 
@@ -247,15 +252,21 @@ def test_the_result_has_the_same_bits_under_every_protocol(name: str) -> None:
 PRIVATE = {"placement": "site", "epsilon": 4.0, "delta": 1e-6}
 
 
+def settings_under_noise(name: str, placement: str) -> dict[str, Any]:
+    if name == "sparse_directed" and placement == "site":
+        return {"errors": "gaussian", "temperatures": 1}
+    if name == "local_graphs":
+        return {"redraws": 2}
+    if name == "fedngm":
+        at_sites = {"learn_from": "samples", "local_steps": 2} if placement == "site" else {}
+        return {"standardise": False, "edges": "all", **at_sites}
+    return {}
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("placement", ["sum", "site", "round"])
 def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> None:
-    more: dict[str, Any] = {}
-    if name == "sparse_directed" and placement == "site":
-        more = {"errors": "gaussian", "temperatures": 1}
-    if name == "fedngm":
-        more = {"standardise": False, "edges": "all"}
-        more |= {"learn_from": "samples", "local_steps": 2} if placement == "site" else {}
+    more = settings_under_noise(name, placement)
     tables = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
     private = {**job(name, "masked", **more), "privacy": PRIVATE | {"placement": placement}}
     if placement in make_method(planned_of(name).job.method).placements.where:
@@ -263,6 +274,29 @@ def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> N
     else:
         with pytest.raises((CapabilityError, JobError)):
             plan_job(parse_job(private), tables)
+
+
+@pytest.mark.system
+def test_intervals_that_ignore_noise_at_the_sites_are_a_caution_to_the_last_line(
+    name: str, tmp_path: Path
+) -> None:
+    raw = job(name, "masked", **settings_under_noise(name, "site"))
+    method = make_method(parse_job(raw).method)
+    if Placement.SITE not in method.placements.where:
+        return
+    raw |= {"sites": {"max_rows": 500}}
+    raw |= {"privacy": PRIVATE | {"epsilon": 15.0, "expected_records": 1200}}
+    tables = {site: records(i, 400 + i) for i, site in enumerate(SITES)}
+    done = run(raw, tables, out=tmp_path / "run")
+    facts, summary = done.facts, done.result.summary
+    last = ending(facts, summary, PrivacyClaims.of(facts))
+    read = facts["privacy"]["mechanisms"][-1]["stage"] == SITE_MOMENTS
+    ignored = read and "level" in summary and not method.facts.knows_noise
+    assert (TOO_NARROW in last) is ignored
+    assert (last == "complete: every result can be used") is (
+        not any(block.caution for block in blocks(facts, summary))
+        and facts["feasibility"]["verdict"] != "red"
+    )
 
 
 LEVELS = {"type": "categorical", "levels": ["a", "b", "c", "nobody"]}

@@ -157,8 +157,8 @@ def test_the_plan_states_the_expected_error():
     """The one snapshot of its wording."""
     assumed = Assumptions(2000, 6, 0, 1.0, spread=0.3)
     assert feasibility(assumed, moments_noise(1.0, 1.0, Placement.SUM)).words() == (
-        "amber: expected coefficient error 17 % (relative to the coefficients without noise); "
-        "at most 30 % needs epsilon 0.54"
+        "amber: expected coefficient error 17 % (relative to the coefficients without noise), "
+        "55 % if columns vary half as much as assumed; at most 30 % needs epsilon 0.54"
     )
     easy = feasibility(Assumptions(10**9, 6, 0, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
     assert easy.least_epsilon == 0 and easy.words().endswith("needs epsilon 0")  # delta is enough

@@ -339,3 +339,10 @@ class TestHostileNames:
         page = Page(render(facts, result))
         assert why in page.text
         assert page.named("script") == page.named("img") == []
+
+
+def test_a_key_in_a_note_is_set_as_code_and_markup_between_backticks_stays_text() -> None:
+    facts, result = changed()
+    notes = ["See `linear_inputs`, not `<b>x</b>` or `a b`."]
+    page = render(facts, Result({**result.summary, "notes": notes}, result.arrays))
+    assert "See <code>linear_inputs</code>, not `&lt;b&gt;x&lt;/b&gt;` or `a b`." in page

@@ -12,7 +12,7 @@ import secagg
 from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.core.private_files import exclusive_lock
-from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost, UsageError
+from secagg.errors import EvidenceError, PolicyRefusal, ProtocolAbort, SitesLost, UsageError
 from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_protocol
@@ -321,3 +321,15 @@ def test_a_coordinator_that_dies_in_the_new_session_goes_on_with_it(tmp_path: Pa
         "run", "run.failed",
     ]  # fmt: skip
     check_result_of(made, run.facts["cohort"], tmp_path / "memory")
+
+
+def test_a_session_set_aside_without_its_log_is_an_error_that_names_the_file(
+    tmp_path: Path,
+) -> None:
+    aside = tmp_path / "run.lost-01234567"
+    aside.mkdir()
+    (aside / "journal").touch()
+    with pytest.raises(EvidenceError) as caught:
+        lost_sites.earlier_sessions(tmp_path / "run")
+    (aside / "log.jsonl").write_bytes(b"")
+    assert caught.value.where == str(aside / "log.jsonl") and caught.value.advice

@@ -309,3 +309,29 @@ def test_noise_that_may_end_the_run_is_named(
     )
     found = plan_run(plan_job(job, {name: table(i) for i, name in enumerate("abc")}))
     assert any("number of records has noise" in text for text in found["warnings"]) is warned
+
+
+GRAPHS: list[dict[str, Any]] = [
+    {"name": "notears_admm"},
+    {"name": "notears_mlp_admm"},
+    {"name": "local_graphs", "learner": "notears"},
+    {"name": "moments", "analyses": [{"kind": "notears"}, {"kind": "golem"}]},
+]
+
+
+@pytest.mark.parametrize("method", GRAPHS, ids=lambda method: method["name"])
+def test_a_truth_that_the_job_rules_out_is_a_warning_with_the_edge(
+    method: dict[str, Any], tmp_path: Path
+) -> None:
+    """Before any record is read: the run said so only beside its score."""
+    data = folder_with(tmp_path)
+    edge = {"truth": [["age", "sex=male"]]}
+    tiers = {"tiers": [["sex"], ["age"]]}
+    forbidden = {"forbidden": [["age", "sex"]]}
+
+    def told(**settings: Any) -> list[str]:
+        warnings = plan(data, method=method | settings)["warnings"]
+        return [text for text in warnings if "age -> sex=male" in text]
+
+    assert told(**edge) == told(**tiers) == told(truth=[["sex=male", "age"]], **tiers) == []
+    assert len(told(**edge, **tiers)) == len(told(**edge, **forbidden)) == 1

@@ -144,7 +144,7 @@ def check_folder(folder: Path, about: str) -> None:
         raise UsageError("--out", f"{folder} holds other files", "Give a new folder.")
     try:
         earlier = json.loads((folder / "audit.json").read_text("utf-8")).get("about", about)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return
     if earlier != about:
         what = f"{folder} has the audit of another job or run"

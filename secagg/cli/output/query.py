@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 
+from secagg.cli.output.analyses import show_notes
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_mistrust, show_warnings, standard_output
 from secagg.evidence.numbers import by_error, fixed, percent, significant
@@ -19,24 +21,28 @@ _PROBABILITY_DIGITS = 3
 def show_query(answer: Mapping[str, Any]) -> None:
     """Print what `FinishedNgmRun.query` or `most_probable` returned."""
     out = standard_output()
-    clipped = [
-        f"{name} is outside its bounds and was set to the bound" for name in answer["clipped"]
-    ]
-    notes = list(answer["run"]["notes"])
+    notes = answer["run"]["notes"]
     if not answer["run"]["converged"]:
         show_mistrust(out, "the run", notes)
         notes = []
-    notes = [(note, False) for note in [*notes, *clipped]]
+    clipped = "is outside its bounds and was set to the bound"
+    show_warnings(out, [(f"{name} {clipped}", False) for name in answer["clipped"]])
     if "values" in answer:
-        show_warnings(out, notes)
         out.print(_most_probable(answer))
-        return
+    else:
+        _show_columns(out, answer)
+    if notes:
+        show_notes(out, "the run", notes)
+
+
+def _show_columns(out: Console, answer: Mapping[str, Any]) -> None:
+    """Print means and probabilities of columns."""
     disagree = [
         f"the chains for {row['column']} disagree (R-hat {row['r_hat']:.3f}): do not use its values"
         for row in answer["columns"]
         if not row["chains_agree"]
     ]
-    show_warnings(out, [*notes, *((text, True) for text in disagree)])
+    show_warnings(out, [(text, True) for text in disagree])
     title = f"{escape(answer['title'])}: {escape(_given(answer))}"
     interval = answer["interval"]
     heads = [] if interval["unavailable"] else [f"{percent(interval['level'])} interval"]

@@ -1,7 +1,6 @@
 """Predict, before any record is read, whether the edges of a graph will be found under noise.
 
-The assumptions are those of `secagg.privacy.expected_error`: all variables have the same spread,
-and the means of continuous ones are in the middle of their bounds. `weight_error` is the standard
+The assumptions are those of `secagg.privacy.expected_error`. `weight_error` is the standard
 deviation that the noise gives the weight of an edge between two columns that are related to no
 other, in units of standardised columns; it is formula (1) of `secagg.models.graphs.noise_size`,
 averaged over all pairs. An edge is found if the noisy correlation is beyond
@@ -37,6 +36,7 @@ from secagg.privacy.expected_error import (
     Assumptions,
     PlannedNoise,
     Verdict,
+    means,
     sum_variance,
     two_digits,
     variances,
@@ -101,7 +101,7 @@ def graph_feasibility(
     smallest = _Edge(assumed, planned.sites, rule).smallest
     found, exact = smallest(error, n), smallest(0.0, n)
     narrow = None
-    if assumed.continuous:
+    if assumed.guessed:
         half = replace(assumed, spread=assumed.spread / 2)
         narrow = smallest(_weight_error(half, planned, mu, rule), n)
     limit = max(LARGE_EFFECT, GREEN_GROWTH * exact)
@@ -144,14 +144,8 @@ class _Edge:
 
 def _weight_error(assumed: Assumptions, planned: PlannedNoise, mu: float, rule: EdgeRule) -> float:
     """Return the weight error: the root of the mean variance over pairs."""
-    spreads = np.array(variances(assumed))
-    means = np.zeros(len(spreads))  # squared
-    means[: assumed.indicators] = (
-        spreads[: assumed.indicators]
-        * (assumed.indicator_size**2 - assumed.indicator_spread**2)
-        / assumed.indicator_spread**2
-    )
-    by_means = 1 + (means[:, None] + means) / CONSTANT**2
+    spreads, squared_means = np.array(variances(assumed)), np.array(means(assumed))
+    by_means = 1 + (squared_means[:, None] + squared_means) / CONSTANT**2
     relative = (by_means / np.outer(spreads, spreads))[np.triu_indices(len(spreads), 1)].mean()
     records, noisy = float(assumed.records), sum_variance(planned)
     if not rule.pooled:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from secagg.contracts import EdgeRule, FisherLaw, MethodFacts
+import numpy as np
+
+from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, Variable
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.evidence.feasibility.edges import graph_feasibility
-from secagg.jobs.job import Number
+from secagg.jobs.job import Job, Number
+from secagg.jobs.privacy import expected_in_scaled_units
+from secagg.models.common.clipped_moments import CONSTANT
 from secagg.privacy.expected_error import (
+    USABLE_ERROR,
     Assumptions,
+    Feasibility,
     PlannedNoise,
+    Verdict,
     feasibility,
     percent,
 )
@@ -49,12 +56,15 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     if len(variables) < 2:
         return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
     indicators = sum(v.indicator for v in variables)
+    stated = expected_in_scaled_units(job.privacy.expected_columns, planned.public.variables)
     assumed = Assumptions(
         job.privacy.expected_records,
         len(variables) - indicators,
         indicators,
         clip.mean_square,
         law,
+        stated=_in_order(variables, stated, "" if regression is None else regression.outcome),
+        others=_squared_length([v for v in planned.public.variables if v not in variables], stated),
     )
     noised = _planned_noise(planned, guarantee)
     graph = None if rule is None else _graph(assumed, noised, rule)
@@ -64,21 +74,64 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         rule = None
     else:
         found = graph or feasibility(assumed, noised).to_dict()
-    if regression is not None and regression.own_at_sites:
-        found |= _at_a_site(assumed, noised, found["words"])
-    deviations = {}
-    for variable in variables:
-        column = job.columns[variable.column]
-        if isinstance(column, Number):
-            name = f"ln({variable.name})" if column.transform == "log" else variable.name
-            unit = "" if column.transform == "log" else column.unit
-            deviations[name] = assumed.spread * variable.half_range, unit
+    if regression is not None and planned.public.site_moments:
+        alone = _alone(assumed, noised)
+        found["known"] = facts.knows_noise or alone.error <= USABLE_ERROR
+        if not found["known"]:
+            found |= {"verdict": Verdict.RED.value, "words": _not_known(found["error"], alone)}
+        elif regression.own_at_sites:
+            found |= _at_a_site(assumed, noised, found["words"])
+    deviations = _deviations(job, [v for v in variables if v.column not in stated])
     statement = _statement if rule is None else _graph_statement
     narrow = found["error_if_narrow" if rule is None else "if_narrow"]
     return found | {
         "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()},
         "assumes": statement(assumed, narrow, deviations),
     }
+
+
+_Stated = Mapping[str, tuple[float, float]]
+"""Means and standard deviations of scaled columns that the job states."""
+
+
+def _deviations(job: Job, variables: Sequence[Variable]) -> dict[str, tuple[float, str]]:
+    """Return the assumed standard deviation and the unit of each continuous variable, by name."""
+    found = {}
+    for variable in variables:
+        column = job.columns[variable.column]
+        if isinstance(column, Number):
+            name = f"ln({variable.name})" if column.transform == "log" else variable.name
+            unit = "" if column.transform == "log" else column.unit
+            found[name] = Assumptions.spread * variable.half_range, unit
+    return found
+
+
+def _in_order(
+    variables: Sequence[Variable], stated: _Stated, outcome: str
+) -> tuple[tuple[float, float] | None, ...]:
+    """Return what is stated about the continuous variables, the outcome last.
+
+    If several regressions are possible, the outcome is the column with the smallest spread, whose
+    regression the noise affects most.
+    """
+    numbers = [v for v in variables if not v.indicator]
+
+    def place(variable: Variable) -> tuple[bool, float]:
+        _, spread = stated.get(variable.column, (0.0, Assumptions.spread))
+        return outcome in (variable.name, variable.column), 0.0 if outcome else -spread
+
+    return tuple(stated.get(v.column) for v in sorted(numbers, key=place))
+
+
+def _squared_length(variables: Sequence[Variable], stated: _Stated) -> float:
+    """Return the expected sum of squares of scaled variables."""
+    usual = (0.0, Assumptions.spread)
+    return sum(
+        Assumptions.indicator_size**2
+        if v.indicator
+        else float(np.sum(np.square(stated.get(v.column, usual))))
+        for v in variables
+    )
 
 
 def _graph(assumed: Assumptions, noised: PlannedNoise, rule: EdgeRule) -> dict[str, Any]:
@@ -114,13 +167,33 @@ def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoi
         colluding=guarantee["colluding"],
         share=1 - planned.job.privacy.count_share if counting else 1.0,
         rounds=noised["releases"],
+        constant=CONSTANT,
+    )
+
+
+def _alone(assumed: Assumptions, noised: PlannedNoise) -> Feasibility:
+    """Return the verdict about one site's records alone, if sites have equally many records."""
+    records = max(assumed.records // noised.sites, 1)
+    return feasibility(replace(assumed, records=records), replace(noised, sites=1))
+
+
+def _not_known(error: float, alone: Feasibility) -> str:
+    """Return the words if a method takes each site's noisy moments for exact, and should not.
+
+    Where the noise at a site is large, the repair of its moments decides the site's coefficients,
+    and an average over sites does not remove that error. It depends on the columns' means.
+    """
+    return (
+        f"red: the coefficient error is not known, and at least about {percent(error)}: from one "
+        f"site's records alone it would be {percent(alone.error)}, and this method computes as if "
+        "the sites' moments had no noise, so it can be above 100 %. Use a method whose intervals "
+        "account for noise at the sites, a larger epsilon, or more records at each site"
     )
 
 
 def _at_a_site(assumed: Assumptions, noised: PlannedNoise, words: str) -> dict[str, Any]:
-    """Return the error of a site's own coefficients, if sites have equally many records."""
-    records = max(assumed.records // noised.sites, 1)
-    alone = feasibility(replace(assumed, records=records), replace(noised, sites=1))
+    """Return the error of a site's own coefficients."""
+    alone, records = _alone(assumed, noised), max(assumed.records // noised.sites, 1)
     line = f"{words}; a site's own coefficients, from its own {records} records alone: "
     return {
         "error_at_a_site": alone.error,
@@ -166,7 +239,8 @@ def _statement(
     text = f"assumes {', '.join(parts)}, and predictors that explain {percent(assumed.explained)} "
     text += f"of {assumed.law.explained}"
     if narrow is not None:
-        text += f"; with standard deviations half as large, the error is {percent(narrow)}"
+        text += f"; with standard deviations half as large, the error is {percent(narrow)}: state "
+        text += "them in privacy.expected_columns"
     return (
         f"{text}; the error is that of all slopes together, and a single slope, above all a small "
         "one, can be off by several times as many per cent"

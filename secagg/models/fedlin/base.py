@@ -58,7 +58,7 @@ from secagg.models.fedlin.hierarchies.noisy_likelihood import (
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.settings import FedLinSettings
 from secagg.models.fedlin.site import Site, split_holdout, varying_predictors
-from secagg.models.fedlin.units import training_units, unit_sums, units_fields
+from secagg.models.fedlin.units import check_units, training_units, unit_sums, units_fields
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
@@ -231,7 +231,9 @@ class FedLinModel(FedLinSettings):
             return self._first_sums(layout, rows, training), memory
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
         news, facts = read_message(message, shapes, self._fact_shapes(layout, public))
-        self._check_units(layout, facts)
+        pooled = np.arange(len(facts["centre"])) < (layout.scaled if self.scale == "pooled" else 0)
+        pooled[0] &= self.link.linear
+        check_units(layout, facts, training, pooled, public.max_rows * len(public.sites))
         check_facts(memory.get("facts", {}), facts, len(training))
         centre, scale = facts["centre"], facts["scale"]
         if "site" not in memory:
@@ -388,13 +390,3 @@ class FedLinModel(FedLinSettings):
                 f"Set method.noise_sd, or take fewer predictors{less}.",
             )
         return {**state, "status": NOISE}
-
-    def _check_units(self, layout: Layout, facts: State) -> None:
-        centre, scale = layout.own_units
-        fixed = np.arange(len(centre)) >= (layout.scaled if self.scale == "pooled" else 0)
-        fixed[0] |= not self.link.linear
-        if not (
-            np.array_equal(facts["centre"][fixed], centre[fixed])
-            and np.array_equal(facts["scale"][fixed], scale[fixed])
-        ):
-            raise PeerError("message", "the coordinator's units are not those of the columns")

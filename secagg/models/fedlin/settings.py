@@ -76,7 +76,7 @@ class FedLinSettings(ABC):
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(GAUSSIAN, columns, self.own_at_sites),
+            regression=Regression(GAUSSIAN, columns, self.outcome, self.own_at_sites),
             edge_rule=None,
             site_result=self.site_result,
         )

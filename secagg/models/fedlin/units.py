@@ -4,6 +4,18 @@ If each site subtracts its own means, squared deviations from these means are su
 mean stays unknown. Otherwise sums and squares are of deviations from the middle of the public
 bounds. Then the variance is a difference, which loses digits if a column's mean is far from that
 middle. If a variance may be only rounding, it is treated as 0, and an error names the column.
+
+The coordinator sends the units and the number of records to the sites, and a site cannot compute
+them: it does not see the sum. But its own squares are part of the sum, and no scaled value is
+beyond 1. So honest units satisfy, for each column with centre m and scale r (1 over the standard
+deviation) and N records,
+
+    |m| <= 1,    r >= 1,    N (1 / r^2 + m^2) >= the site's own sum of squares.            (1)
+
+A site refuses others. So a lie cannot make a column so large that the sums are cut at their bounds,
+which would be another function of the records than the one declared. Within (1), a lie about units
+changes the prior and one about N the length of steps. These are chosen messages, and the methods'
+`Disclosure.if_malicious` says what such messages tell.
 """
 
 from __future__ import annotations
@@ -11,14 +23,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg.contracts import Field, Kind, Spec, Update
+from secagg.contracts import Field, Kind, Spec, State, Update
 from secagg.core.arrays import Array
-from secagg.errors import UsageError
+from secagg.errors import PeerError, UsageError
 from secagg.models.common.units import SQUARES_BITS, deviations
 from secagg.models.fedlin.design import Layout
 
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+_SLACK = 2.0**-20
+"""Relative: each site's sum of squares is rounded to a multiple of 2^-SQUARES_BITS."""
 _ROUNDING = 2.0**-46  # a variance below this times the mean square may be rounding
 
 
@@ -48,6 +63,29 @@ def pooled_units(total: Update, records: int, names: Sequence[str]) -> tuple[Arr
     variance = total["squares"] / records - mean**2
     variance[variance <= _ROUNDING * mean**2] = 0
     return mean, 1 / deviations(variance, _MIN_VARIANCE, list(names))
+
+
+def check_units(
+    layout: Layout, facts: State, training: Array, pooled: NDArray[np.bool_], most: int
+) -> None:
+    """Raise `PeerError` unless the coordinator's units can be honest, by (1).
+
+    facts: with "records", "centre" and "scale"; training: a site's training records, as stored
+    pooled: for each column, whether its unit is from a sum; else it is that of the public bounds
+    most: largest number of records of all sites
+    """
+    own_centre, own_scale = layout.own_units
+    centre, scale = facts["centre"], facts["scale"]
+    fits = np.where(pooled, np.abs(centre) <= 1, centre == own_centre)
+    fits &= np.where(pooled, scale >= 1 - _SLACK, scale == own_scale)
+    if layout.intercept != "modelled":
+        fits &= ~pooled | (centre == 0)
+    p = layout.scaled
+    own = unit_sums(layout, training)["squares"]
+    total = facts["records"] * (scale[:p] ** -2.0 + centre[:p] ** 2)
+    fits[:p] &= ~pooled[:p] | (total >= own - _SLACK * (1 + own))
+    if not fits.all() or facts["records"] > most:
+        raise PeerError("message", "the coordinator's units or number of records are not possible")
 
 
 def training_units(

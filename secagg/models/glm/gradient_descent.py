@@ -142,7 +142,9 @@ class Gradient:
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(self._family, frozenset((self.outcome, *self.predictors))),
+            regression=Regression(
+                self._family, frozenset((self.outcome, *self.predictors)), self.outcome
+            ),
             edge_rule=None,
         )
 

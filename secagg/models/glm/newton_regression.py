@@ -149,7 +149,7 @@ class NewtonRegression:
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(self.family, frozenset(columns)),
+            regression=Regression(self.family, frozenset(columns), self.outcome),
             edge_rule=None,
         )
 

@@ -14,7 +14,7 @@ from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 from secagg.models.common.shrinkage import marked_shrunk, shrunk_note
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.knowledge import Edges
+from secagg.models.graphs.knowledge import Edges, adjacency
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.pdag import moral_graph
 from secagg.models.graphs.result import GraphFit
@@ -74,14 +74,6 @@ def check_truth(
         raise JobError(f"{at}truth", what, f"{hint} {listed}".strip())
     if not is_acyclic(adjacency(truth or (), names)):
         raise JobError(f"{at}truth", "the true edges form a cycle", "Leave one of them out.")
-
-
-def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return the edges as a matrix, [i, j] for i -> j, in the order of `names`."""
-    matrix = np.zeros((len(names), len(names)), dtype=np.bool_)
-    for cause, effect in edges:
-        matrix[names.index(cause), names.index(effect)] = True
-    return matrix
 
 
 def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> Result:

@@ -23,6 +23,14 @@ Edges = tuple[tuple[str, str], ...]
 """Pairs (cause, effect) of names."""
 
 
+def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return the edges as a matrix, [i, j] for i -> j, in the order of `names`."""
+    matrix = np.zeros((len(names), len(names)), dtype=np.bool_)
+    for cause, effect in edges:
+        matrix[names.index(cause), names.index(effect)] = True
+    return matrix
+
+
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """Edges that a graph over `names` cannot have, and must have.
@@ -91,6 +99,18 @@ class KnowledgeSettings:
     list."""
     forbidden: Edges = ()
     """Edges `["cause", "effect"]` that the graph cannot have."""
+
+    def known(self, public: PublicFacts) -> Knowledge | None:
+        """Return the knowledge about the method's graph. Raises as `knowledge`."""
+        raise NotImplementedError
+
+    def remarks(self, public: PublicFacts) -> list[str]:
+        """Return for the plan which edges of `truth`, if it is set, the knowledge contradicts."""
+        known, truth = self.known(public), getattr(self, "truth", None)
+        if known is None or truth is None:
+            return []
+        against = known.against(adjacency(truth, known.names))
+        return [against] if against else []
 
     def knowledge(
         self, names: Sequence[str], public: PublicFacts, causes: Sequence[str] = (),

@@ -200,7 +200,7 @@ class LocalGraphs(RequiredSettings):
         except UsageError as error:
             raise JobError("method", error.what, error.advice) from None
         check_truth(self.truth, self._names(public), public)
-        self._known(public)
+        self.known(public)
         if not 0 <= self.redraws <= _MAX_REDRAWS:
             raise JobError("method.redraws", f"must be between 0 and {_MAX_REDRAWS}")
         if combine == "vote":
@@ -237,7 +237,7 @@ class LocalGraphs(RequiredSettings):
         chosen = self._chosen(public)
         half = np.array([public.variables[i].half_range for i in chosen])
         names, combine = self._names(public), self._combine()
-        learner = replace(self._learner(), knowledge=self._known(public))
+        learner = replace(self._learner(), knowledge=self.known(public))
         if rows.noisy is not None:
             site = NoisySite(rows.values, rows.noisy, chosen, half, names)
             level = level_of_a_site(public, len(names), learner)
@@ -265,7 +265,7 @@ class LocalGraphs(RequiredSettings):
             fit,
             method=f"{self.learner}-{combine}",
             settings={**fit.settings, **learner.settings()},
-            knowledge=self._known(public),
+            knowledge=self.known(public),
         )
         linear = self.learner != "notears_mlp"
         result = note_indicators(graph_result(fit, self.truth, linear=linear), public)
@@ -281,7 +281,7 @@ class LocalGraphs(RequiredSettings):
             ]
         return Result(result.summary, arrays)
 
-    def _known(self, public: PublicFacts) -> Knowledge | None:
+    def known(self, public: PublicFacts) -> Knowledge | None:
         """Return the knowledge. Raises `JobError` if the learner cannot use it."""
         if self.required and self.learner not in ("pc", "ges"):
             raise JobError("method.required", CANNOT_REQUIRE, "Use learner 'pc' or 'ges'.")

@@ -38,10 +38,14 @@ class Graph:
 
     def check(self, public: PublicFacts) -> None:
         """Check that the variables are declared and that the true edges form a DAG over them."""
+        check_truth(self.truth, self.names(public), public, at="")
+
+    def names(self, public: PublicFacts) -> list[str]:
+        """Return the names of the graph's variables."""
         names = [v.name for v in public.variables]
-        if self.variables is not None:
-            names = [names[i] for i in choose(public, self.variables, "variables")]
-        check_truth(self.truth, names, public, at="")
+        if self.variables is None:
+            return names
+        return [names[i] for i in choose(public, self.variables, "variables")]
 
     def edge_rule(self) -> EdgeRule | str | None:
         """Return when the graph has an edge, for the plan; see `MethodFacts.edge_rule`."""

@@ -58,7 +58,7 @@ from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
-from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings
+from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings, adjacency
 from secagg.models.moments.analyses import KINDS, Analysis, Describe, Ols, build_analysis
 from secagg.models.moments.graph_analyses import Graph
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
@@ -173,7 +173,7 @@ class PooledMoments(RequiredSettings):
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
         if self.fraction_bits < MIN_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
-        self._known(public)  # checks kinds, keys and columns before data are read
+        self.known(public)  # checks kinds, keys and columns before data are read
         if self.centre == "site":
             if public.clip is not None:
                 raise CapabilityError(
@@ -250,7 +250,7 @@ class PooledMoments(RequiredSettings):
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
         if moments.noisy is not None:
             arrays["released"] = moments.noisy.matrix
-        known = self._known(public)
+        known = self.known(public)
         for i, analysis in enumerate(self._analyses(public), start=1):
             try:
                 result = analysis.run(moments, known)
@@ -291,7 +291,17 @@ class PooledMoments(RequiredSettings):
         }
         return Result(summary, arrays)
 
-    def _known(self, public: PublicFacts) -> Knowledge | None:
+    def remarks(self, public: PublicFacts) -> list[str]:
+        """Return for the plan which edges of a graph's `truth` the knowledge contradicts."""
+        known, found = self.known(public), list[str]()
+        for graph in self._analyses(public) if known is not None else ():
+            if isinstance(graph, Graph) and graph.directed and graph.truth is not None:
+                names = graph.names(public)
+                assert known is not None
+                found.append(known.select(names).against(adjacency(graph.truth, names)))
+        return [against for against in dict.fromkeys(found) if against]
+
+    def known(self, public: PublicFacts) -> Knowledge | None:
         """Return the knowledge. Raises `JobError` if an analysis cannot use it."""
         graphs = [a for a in self._analyses(public) if isinstance(a, Graph)]
         known = self.knowledge([v.name for v in public.variables], public, lags=self.lags)

@@ -260,7 +260,7 @@ class NotearsAdmm(KnowledgeSettings):
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self.chosen(public)
         check_truth(self.truth, self._names(public), public)
-        self._known(public)
+        self.known(public)
         check_chosen(self._in_force["standardise"])
         half, rows = halves(public, chosen), float(public.max_rows)
         check_halves(half, [public.variables[i].name for i in chosen])
@@ -289,7 +289,7 @@ class NotearsAdmm(KnowledgeSettings):
             "status": "counting",
             "columns": [public.variables[i].name for i in self.chosen(public)],
             "scale": halves(public, self.chosen(public)),
-            **in_state(self._known(public)),
+            **in_state(self.known(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -354,7 +354,7 @@ class NotearsAdmm(KnowledgeSettings):
             "standardise": self._in_force["standardise"],
             "rounds": schedule.rounds,
         }
-        fit = replace(fit, settings=settings, knowledge=self._known(public))
+        fit = replace(fit, settings=settings, knowledge=self.known(public))
         result = note_indicators(graph_result(fit, self.truth), public)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
@@ -380,7 +380,7 @@ class NotearsAdmm(KnowledgeSettings):
         d = len(scale) // (1 + len(self.lags))
         return np.outer(scale, scale[:d]) if self._own_units else np.ones((len(scale), d))
 
-    def _known(self, public: PublicFacts) -> Knowledge | None:
+    def known(self, public: PublicFacts) -> Knowledge | None:
         return self.knowledge(self._names(public), public, sum(self.lags, ()))
 
     def _graph(self, public: PublicFacts) -> LinearGraph:

@@ -221,7 +221,7 @@ class SparseDirected(DirectedPaths):
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
-        return 1, len(self.entries(p, self.known(public))[0])
+        return 1, len(self.entries(p, self.possible(public))[0])
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own graph, error scales (in the units analysed) and acceptance rates."""
@@ -237,7 +237,7 @@ class SparseDirected(DirectedPaths):
                 "moves_taken": float(own["moves_taken"]["mean"][i]),
             }
             for i, (j, h) in enumerate(
-                zip(*self.entries(len(names), self.known(public)), strict=True)
+                zip(*self.entries(len(names), self.possible(public)), strict=True)
             )
         ]
         scales = [
@@ -246,7 +246,7 @@ class SparseDirected(DirectedPaths):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
-        if self._surrogate(self.known(public)):
+        if self._surrogate(self.possible(public)):
             summary["notes"] = [NOT_DETERMINED]
         if self.errors == "gaussian":
             summary["partial_correlations"] = [
@@ -264,7 +264,7 @@ class SparseDirected(DirectedPaths):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
-        found, knowledge = self._result(state), self.knowledge_of(public)
+        found, knowledge = self._result(state), self.known(public)
         # the sampler's own: the powers of the copies after warmup
         powers = np.sort(state["shared"]["heat"])[:: -self.chains].tolist()
         sampler = {**found.summary["sampler"], "powers": powers}

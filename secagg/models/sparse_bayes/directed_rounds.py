@@ -125,7 +125,7 @@ class DirectedRounds(OrderOfColumns, SparseModel):
         if self.own_eta and not self.cycles:
             raise JobError("method.own_eta", "must be false with cycles = false")
         p = len(self.columns(public))
-        allowed = allowed_entries(p, self.known(public))
+        allowed = allowed_entries(p, self.possible(public))
         check_lacking(public, self.columns(public), allowed, self.copies, self.scale)
         sites, pairs = len(public.sites), len(self.pairs(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
@@ -164,7 +164,7 @@ class DirectedRounds(OrderOfColumns, SparseModel):
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
-        many = len(self.entries(p, self.known(public))[0])
+        many = len(self.entries(p, self.possible(public))[0])
         entries, rows = (self.replicas, many), (self.replicas, p)
         recorded = {"theta": many, "b": p, "moves_taken": many, "turns_taken": p}
         columns = np.ascontiguousarray(z.T)

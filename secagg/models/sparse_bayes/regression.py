@@ -99,7 +99,7 @@ class SparseRegression(SparseLinear):
     @property
     def regression(self) -> Regression:
         columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
-        return Regression(GAUSSIAN, columns)
+        return Regression(GAUSSIAN, columns, self.outcome)
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""

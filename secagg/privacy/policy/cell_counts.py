@@ -12,7 +12,10 @@ this level are the sums of that hospital alone, although the whole sum covers ma
 
 If a variable is constant at all sites but one, sums of products of deviations from sites' means
 depend on this one site only. This holds for a number, and for a level that all records of some
-sites have, and no record of others.
+sites have, and no record of others. A site with one record is such a site, whatever its record is:
+sums within sites do not contain it. In a sum of whole records it would hide the others as well as
+any site, and there the rule is stricter than necessary. But the first sum does not say whether
+single records differ from each other, and without that such a sum may be one site's, too.
 
 Without noise, the first sum of a run counts the records of all cells, the sites at which each
 level occurs, and the sites at which each variable varies. `check_cells`, `check_level_sites` and
@@ -186,7 +189,8 @@ def check_varying_sites(who: str, minimum: int | None, counts: NDArray[np.float6
     """
     what = (
         f"one of the columns varies among the records of fewer than {minimum} sites and is "
-        "constant at the others, so sums of its products cover too few sites"
+        "constant at the others, as at each site with one record, so sums of its products within "
+        "sites cover too few sites"
     )
     _check_sites(who, minimum, counts, what, "a column that has one value at most sites")
 

@@ -134,10 +134,13 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
         for name, declared in new.columns.items():
             before = question.columns.get(name)
             if before is not None and before != declared:
+                use = "need not name it"
+                if "levels" in before:
+                    use = f"can name the levels to use as '{name}=LEVEL', or not name it"
                 return (
                     f"an earlier exact job declared column {name!r} as {_text(before)}, and this "
                     f"job declares it as {_text(declared)}; results could differ in one record. "
-                    "Declare it as then; the method's settings need not name it"
+                    f"Declare it as then; the method's settings {use}"
                 )
         if new.max_rows < question.max_rows:
             return (

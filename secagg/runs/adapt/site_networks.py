@@ -20,7 +20,7 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import EvidenceError, UsageError
-from secagg.evidence.run_folder import MALFORMED_ERRORS
+from secagg.evidence.run_folder import BAD_ARCHIVE_ERRORS, MALFORMED_ERRORS
 from secagg.jobs.job import Job, parse_job
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
@@ -107,9 +107,16 @@ def read_site_networks(path: str | Path) -> FinishedNgmRun:
         if hashlib.sha256(content).hexdigest() != summary["arrays"]:
             what = f"does not have the networks of {path.name}"
             raise EvidenceError(str(networks), what, "Repeat secagg adapt.")
-        with np.load(io.BytesIO(content)) as arrays:
-            return FinishedNgmRun.of(parse_job(summary["job"]), Result(summary, dict(arrays)))
     except OSError as error:
         raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
+    except MALFORMED_ERRORS as error:
+        raise EvidenceError(str(path), "is malformed") from error
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            found = dict(arrays)
+    except (*MALFORMED_ERRORS, *BAD_ARCHIVE_ERRORS) as error:
+        raise EvidenceError(str(networks), "is malformed") from error
+    try:
+        return FinishedNgmRun.of(parse_job(summary["job"]), Result(summary, found))
     except (UsageError, *MALFORMED_ERRORS) as error:
         raise EvidenceError(str(path), "is malformed") from error

@@ -7,15 +7,18 @@ the counts of the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.errors import DataError
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.headers_and_copies import check_files
+from secagg.jobs.job import Job, Number
 from secagg.privacy.policy.cell_counts import count_refusals
 from secagg.privacy.policy.record_rules import share_remark
 from secagg.sessions.planned_job import Planned
@@ -58,11 +61,15 @@ def check_folder(planned: Planned) -> AllSitesCheck:
 
 
 def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return refusals because of small counts, and remarks on a site with almost all records."""
+    """Return refusals because of small counts, and remarks.
+
+    These are about a site with almost all records, and about levels that no site has.
+    """
     job, public, rules = planned.job, planned.public, as_policy(planned.job.release)
     spec = cohort_stage(public).spec
     own: dict[str, int] = {}
     totals = {field.name: np.zeros(field.shape) for field in spec}
+    levels = Counter[tuple[str, str]]()
     for source in planned.sources.values():
         privacy = job.privacy
         read = read_rows(
@@ -70,9 +77,29 @@ def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
             privacy.person, privacy.records_used, source.table.place,
         )  # fmt: skip
         own[source.name] = read.persons_count
+        levels.update(_levels(job, public, read))
         for name, counts in cohort_update(read, public, spec, 0).items():
             totals[name] += counts
     records = sum(own.values())
-    shares = filter(None, (share_remark(site, count, records) for site, count in own.items()))
+    remarks = [share_remark(site, count, records) for site, count in own.items()]
+    remarks += [
+        f"no site has the level {level!r} of column {name!r}, so most methods end after the first "
+        "sum: take it out of [columns] now, because sites keep to the levels of the first exact run"
+        for (name, level), number in levels.items()
+        if not number
+    ]
     found = count_refusals(WHO, rules, public.variables, records, totals)
-    return tuple(refusal.line() for refusal in found), tuple(shares)
+    return tuple(refusal.line() for refusal in found), tuple(filter(None, remarks))
+
+
+def _levels(job: Job, public: PublicFacts, read: SiteRecords) -> dict[tuple[str, str], int]:
+    """Return the number of complete records with each level, by column and level."""
+    found = dict[tuple[str, str], int]()
+    for name, column in job.columns.items():
+        if isinstance(column, Number):
+            continue
+        own = [i for i, variable in enumerate(public.variables) if variable.column == name]
+        others = (read.values[:, own] > 0).sum(axis=0).tolist()  # 1 is scaled to a positive number
+        counts = [len(read.values) - sum(others), *others]
+        found |= {(name, level): n for level, n in zip(column.levels, counts, strict=True)}
+    return found

@@ -153,7 +153,7 @@ def _read(path: Path) -> Job:
     """Return the job in a file. Raises `UsageError` if its digest is another one."""
     try:
         job = parse_job(json.loads(path.read_bytes()), str(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(str(path), f"cannot be read ({error})") from None
     if approval_digest(job) != path.stem:
         raise JobError(str(path), "was changed: its digest is another one", "Delete the file.")

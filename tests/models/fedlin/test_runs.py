@@ -141,6 +141,10 @@ def test_changed_or_impossible_facts_are_refused(method: dict[str, Any]) -> None
     wrong += [{"scale": factor * probe.facts["scale"]} for factor in (0.0, -1.0)]
     if "noise" in probe.specs:
         wrong += [{"noise": np.array([noise])} for noise in (0.0, -1e-300)]
+    wrong += [{"records": probe.public.max_rows * len(probe.public.sites) + 1}]
+    if probe.method.scale == "pooled":  # |u| <= 1, and the site's own squares are in the sum
+        wrong += [{"centre": np.full(probe.many, 1.01)}]
+        wrong += [{"scale": np.full(probe.many, each)} for each in (0.99, 1e3)]
     if probe.method.scale == "own":
         wrong += [{n: honest[n] * 1.0000001 + 1e-7} for n in ("centre", "scale")]
     for name in ("centre", "scale", *probe.method.news("fit", probe.public)):
@@ -163,7 +167,7 @@ def test_other_units_for_a_polynomials_column_are_refused() -> None:
     probe = Asked({"name": "fedavg", "degree": 2, "predictors": ["x0"]})
     honest = probe.message("fit")
     own = probe.method.layout(probe.public).own_units
-    honest["centre"] = np.array([0.1, own[0][1]])
+    honest["centre"] = np.array([0.0, own[0][1]])
     honest["scale"] = np.array([3.0, own[1][1]])
     for name in ("centre", "scale"):
         with pytest.raises(PeerError):

@@ -12,8 +12,7 @@ from secagg.errors import JobError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.constrained_ges import TotalScore, bic_score, constrained_ges, total_score
-from secagg.models.graphs.job_result import adjacency
-from secagg.models.graphs.knowledge import Knowledge, RequiredSettings
+from secagg.models.graphs.knowledge import Knowledge, RequiredSettings, adjacency
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.pdag import equivalence_class, member
 

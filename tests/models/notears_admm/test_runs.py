@@ -14,7 +14,8 @@ import secagg
 from secagg.contracts import Result
 from secagg.errors import JobError, UsageError
 from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
-from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE
+from secagg.models.graphs.knowledge import adjacency
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule
 from secagg.models.notears_admm.linear_simulation import learn

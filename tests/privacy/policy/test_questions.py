@@ -84,3 +84,16 @@ def test_many_records_are_compared_quickly() -> None:
     second = first.copy()
     second[np.flatnonzero(~first)[:9]] = True
     assert isolates([first], second, 10) and not isolates([first], second, 9)
+
+
+@pytest.mark.parametrize(("levels", "named"), [(["a", "b"], True), (None, False)])
+def test_a_refusal_of_other_levels_says_how_to_use_some_of_the_declared_ones(
+    levels: list[str] | None, named: bool
+) -> None:
+    before: dict[str, Any] = {"type": "continuous", "low": 0, "high": 1, "transform": "none"}
+    if levels is not None:
+        before = {"type": "categorical", "levels": levels}
+    first = Question({"w": before}, 10, 1)
+    changed = {**before, **({"levels": ["a"]} if levels else {"high": 2.0})}
+    why = conflict([first], Question({"w": changed}, 10, 1))
+    assert why is not None and ("'w=LEVEL'" in why) is named

@@ -1,5 +1,6 @@
 """A site's own columns: from a run's folder, its declarations, its files, and its predictions."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,14 @@ def test_the_command_writes_files_from_which_the_model_is_restored(
     assert len(predicted) == 7 and not (tmp_path / "predicted.npz").exists()
 
     (tmp_path / "site.npz").write_bytes(stitched(run, 90).arrays_file())  # of other records
+    with pytest.raises(EvidenceError) as caught:
+        read_site_networks(tmp_path / "site.json")
+    assert caught.value.where.endswith("site.npz")
+    damaged = (tmp_path / "site.npz").read_bytes()[:-40]  # with a digest that fits
+    (tmp_path / "site.npz").write_bytes(damaged)
+    summary = json.loads((tmp_path / "site.json").read_text())
+    summary["arrays"] = hashlib.sha256(damaged).hexdigest()
+    (tmp_path / "site.json").write_text(json.dumps(summary))
     with pytest.raises(EvidenceError) as caught:
         read_site_networks(tmp_path / "site.json")
     assert caught.value.where.endswith("site.npz")

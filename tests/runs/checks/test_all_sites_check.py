@@ -55,6 +55,20 @@ def test_a_rare_level_is_found_as_in_a_run(tmp_path: Path) -> None:
     assert "moments" not in ask(moments_job(data, columns)).sums
 
 
+def test_a_level_that_no_site_has_is_named_before_its_column_is_fixed(tmp_path: Path) -> None:
+    """A run ends after its first sum, and sites then refuse the column without the level."""
+    data = folder(tmp_path)
+    with_column(data, "stage", {site: ["I", "II"] for site in HOSPITALS})
+    declared = {"stage": {"type": "categorical", "levels": ["I", "II", "III"]}}
+    found = check(data, declared)
+    (remark,) = found.remarks
+    assert "'III'" in remark and "'stage'" in remark and not found.refusals
+    declared["stage"]["levels"] = ["III", "I", "II"]  # the reference, which has no indicator
+    assert "'III'" in check(data, declared).remarks[0]
+    declared["stage"]["levels"] = ["I", "II"]
+    assert check(data, declared) == AllSitesCheck()
+
+
 def test_a_site_with_almost_all_records_is_named(tmp_path: Path) -> None:
     data = folder(tmp_path)
     path = data / "hungary.csv"

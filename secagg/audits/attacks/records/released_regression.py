@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,10 +104,15 @@ def _family(view: View, table: Mapping[str, Any]) -> Family | None:
 
 def _read(public: PublicFacts, table: Mapping[str, Any], family: Family) -> Regression | None:
     positions = {v.name: i for i, v in enumerate(public.variables)}
+    columns = Counter(v.column for v in public.variables)
+    positions |= {v.column: positions[v.name] for v in public.variables if columns[v.column] == 1}
     if "terms" in table:
         own = {row["term"]: row["estimate"] for row in table["terms"]}
     else:
         rows = table.get("across_sites") or table.get("coefficients") or ()
+        rows = [
+            row for row in rows if "own_units" in row
+        ]  # an intercept in analysed units has none
         own = {row["term"]: row["own_units"]["mean"] for row in rows}
     intercept = own.pop(INTERCEPT, None)
     known = own and all(name in positions for name in own)  # not powers of a column

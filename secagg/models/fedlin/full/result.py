@@ -13,7 +13,7 @@ from secagg.models.common.posterior_summary import MAX_R_HAT, chains_agree, numb
 from secagg.models.fedlin.design import INTERCEPT
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.posterior import SharedDraws
-from secagg.models.fedlin.full.prior_influence import prior_facts
+from secagg.models.fedlin.full.prior_influence import prior_facts, told
 from secagg.models.fedlin.full.settings import FullSettings
 from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, joint_test_notes, mean_rows
 from secagg.models.fedlin.result import joined, own_summary, summary
@@ -36,6 +36,12 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     found = joined(found, convergence_facts(method, state))
     found["shared"] = in_words(rows, layout, state["centre"], scale) + correlations
     found["prior"] = prior_facts(method, shared)
+    untold = sum(not row["told"] for row in correlations)
+    if untold:
+        found["notes"].append(
+            f"Of {untold} of {len(correlations)} correlations of coefficients between sites, the "
+            "posterior is mostly the prior, so the tables leave them out."
+        )
     fitted = EqualSites.read(state)
     found["tests"] = mean_rows(layout.terms, fitted.sites, fitted.mean, fitted.wide)
     if not method.needs_noise:
@@ -147,6 +153,7 @@ def _shared_rows(
                 "component": f"correlation[{terms[i]}, {terms[k]}]",
                 "mean": mean[j],
                 "sd": sd[j],
+                "told": told(sd[j]),
             }
         )
     return rows, correlations

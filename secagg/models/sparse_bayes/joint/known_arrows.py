@@ -44,15 +44,15 @@ class KnownArrows(KnowledgeSettings):
         """Return the positions of the columns analysed."""
         return choose(public, self.variables, "method.variables")
 
-    def knowledge_of(self, public: PublicFacts) -> Knowledge | None:
+    def known(self, public: PublicFacts) -> Knowledge | None:
         """Return what `tiers` and `forbidden` say of the graph's columns. Raises `JobError`."""
         if self.ordered and self.tiers:
             raise JobError("method.tiers", "has no effect beside method.ordered", "Leave one out.")
         return self.knowledge([public.variables[i].name for i in self.columns(public)], public)
 
-    def known(self, public: PublicFacts) -> Order:
+    def possible(self, public: PublicFacts) -> Order:
         """Return which arrows are possible. Raises `JobError` if none is."""
-        found = self.knowledge_of(public)
+        found = self.known(public)
         if found is None:
             return self.ordered
         allowed = allowed_entries(len(found.names), self.ordered) & ~found.forbidden.T
@@ -62,7 +62,7 @@ class KnownArrows(KnowledgeSettings):
 
     def shared_arrows(self, public: PublicFacts) -> State:
         """Return what all parties share, so that each step can read it: nothing without tiers."""
-        known = self.known(public)
+        known = self.possible(public)
         return {} if isinstance(known, bool) else {"allowed": known.astype(np.float64)}
 
     def known_from(self, shared: State) -> Order:
@@ -71,7 +71,7 @@ class KnownArrows(KnowledgeSettings):
 
     def check_arrows(self, shared: State, public: PublicFacts) -> None:
         """Raise `PeerError` if the coordinator's arrows are not those of the job."""
-        if "allowed" in shared and not np.array_equal(shared["allowed"] > 0, self.known(public)):
+        if "allowed" in shared and not np.array_equal(shared["allowed"] > 0, self.possible(public)):
             raise PeerError("message", "the coordinator's arrows are not those of the job")
 
 
