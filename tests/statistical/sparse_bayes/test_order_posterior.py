@@ -70,7 +70,7 @@ def enumerated(method: SparseDirected, many: int) -> Found:
         for j, before in sets:
             errors = Y[j] - mine[:, j, list(before)] @ Y[list(before)]
             row[j, before] += log_evidence(
-                errors[:, None], method.noise, law, np.ones((many, 1))
+                errors[:, None], np.array([j]), method.noise, law, np.ones((many, 1))
             )[0][:, 0]  # fmt: skip
     logs = np.array([sum(row[o[i], tuple(sorted(o[:i]))] for i in range(P)) for o in ORDERS])
     weights = np.exp(logs - logs.max())
