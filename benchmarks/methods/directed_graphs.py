@@ -16,7 +16,7 @@ Tables, one cell a run:
 
 Finished cells are kept in FILE, one line of JSON each, so a run can be resumed. `--copies` is the
 number of copies of each chain (`temperatures`), `--steps` that of a path (`path_steps`), `--prior`
-the method's `prior`.
+the method's `prior`; `--acyclic` sets `cycles = false`, and draws calibration's graphs without.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from secagg.models.common.posterior_summary import summarise
 from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.joint.orders import Orders
 from secagg.models.sparse_bayes.laplace_graph import matrices
 from secagg.runs.simulate import simulate_sites
 
@@ -77,7 +78,8 @@ def fitted(
     """Return the arrows of a run of the registered method, and its diagnostics."""
     method = {"name": "sparse_directed", "variables": list(columns), "seed": seed,
               "rounds": given.rounds, "temperatures": given.copies,
-              "path_steps": given.steps, "prior": given.prior}  # fmt: skip
+              "path_steps": given.steps, "prior": given.prior,
+              "cycles": not given.acyclic}  # fmt: skip
     job = {
         "title": "directed graphs",
         "sites": {"max_rows": max(map(len, tables.values()))},
@@ -91,7 +93,13 @@ def fitted(
     seconds = time.process_time() - start
     draws = (result.arrays[f"draws_{name}"][:, :, 0] for name in ("theta", "inclusion"))
     pairs = result.summary["pairs_without_directions"]
+    unclear = {
+        f"{row['from']} -> {row['to']}": row["pip"]
+        for row in result.summary["arrows"]
+        if row["chains_agree"] is False
+    }
     return {
+        "unclear": unclear,
         "arrows_agree": sum(row["chains_agree"] for row in result.summary["arrows"]),
         "pairs": len(pairs),
         "pairs_agree": sum(pair["chains_agree"] for pair in pairs),
@@ -153,17 +161,22 @@ def calibration_cell(given: argparse.Namespace, seed: int) -> dict[str, Any]:
         path_steps=given.steps,
         seed=seed,
         prior=given.prior,
+        cycles=not given.acyclic,
         **CALIBRATED,
     )
     prior = method.constants(sites * n)
     wide = p * (p - 1)
+    present = np.ones(wide)
+    if given.acyclic:
+        present = Orders(rng.permutation(p)[None]).present()[0]
     while True:
         g = rng.random(wide) < rng.beta(method.rho_a, method.rho_b)
         eta = inverse_gamma(method.slab_shape, np.array([method.slab_scale]), rng)
         theta = rng.standard_normal(wide) * np.sqrt(np.where(g, eta, prior.narrow(eta)))
         tau = prior.spread * np.abs(rng.standard_cauchy(wide))
         w = (tau * np.abs(rng.standard_cauchy((sites, wide)))) ** 2
-        graphs = matrices(theta + np.sqrt(w) * rng.standard_normal((sites, wide)), p)
+        mine = theta + np.sqrt(w) * rng.standard_normal((sites, wide))
+        graphs, g = matrices(mine * present, p), g * (present > 0)
         # as a site's likelihood has the bound, the prior is one given that all sites are below it
         if np.abs(np.linalg.eigvals(graphs)).max() < 1:
             break
@@ -232,14 +245,16 @@ def with_error(values: Any, digits: int = 2) -> str:
 def table(name: str, cells: list[dict[str, Any]]) -> str:
     if name == "sachs":
         head = (
-            "| prior | copies | steps | rounds | seed | R-hat | ESS | arrows agreed on "
+            "| cycles | prior | copies | steps | rounds | seed | R-hat | ESS | arrows agreed on "
             "| R-hat of pairs | ESS of partial correlations | pairs agreed on | seconds |\n"
+            + "|---"
             + "|---"
             + "|--:" * 11
             + "|"
         )
         lines = [
-            f"| {c['prior']} | {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} "
+            f"| {'no' if c.get('acyclic') else 'yes'} | {c['prior']} | {c['copies']} "
+            f"| {c['steps']} | {c['rounds']} | {c['seed']} "
             f"| {c['r_hat']:.3f} | {c['ess']:.0f} | {c['arrows_agree']} of {2 * c['pairs']} "
             f"| {c['pairs_r_hat']:.3f} | {c['pairs_ess']:.0f} "
             f"| {c['pairs_agree']} of {c['pairs']} | {c['seconds']:.0f} |"
@@ -291,6 +306,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4000)
     parser.add_argument("--copies", type=int, default=6)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--acyclic", action="store_true")
     parser.add_argument("--prior", choices=("calibrated", "paper"), default="calibrated")
     given = parser.parse_args()
     cell, many = CELLS[given.table]
@@ -300,10 +316,12 @@ def main() -> None:
     asked = {
         "table": given.table,
         **{key: vars(given)[key] for key in ("rounds", "copies", "steps", "prior")},
+        **({"acyclic": True} if given.acyclic else {}),
     }
 
     def same(one: dict[str, Any], seed: int) -> bool:
-        return all(one.get(key) == value for key, value in {**asked, "seed": seed}.items())
+        wanted = {"acyclic": False, **asked, "seed": seed}
+        return all({"acyclic": False, **one}.get(key) == value for key, value in wanted.items())
 
     for seed in range(given.first, given.first + (given.cells or many)):
         if not any(same(one, seed) for one in done):

@@ -44,6 +44,7 @@ MOMENTS_ONLY: dict[str, list[dict[str, Any]]] = {
         {"errors": "gaussian", "ordered": True, "variables": ["z", "x", "y"]},
         {"errors": "gaussian", "scale": "site", "sweeps": 2},
         {"errors": "gaussian", "variables": ["z", "x", "y"], "tiers": [["z"], ["x", "y"]]},
+        {"errors": "gaussian", "cycles": False},
     ],
     "fedavg": [{}, {"personal": 0.1}, {"participation": 0.5}, {"intercept": "modelled"}],
     "fedlin_hm1": [{}, {"variance": "site"}, {"scale": "own"}],
@@ -52,7 +53,7 @@ MOMENTS_ONLY: dict[str, list[dict[str, Any]]] = {
 }
 RECORDS_TOO: dict[str, list[dict[str, Any]]] = {
     "gradient": [{"family": "binomial"}],
-    "sparse_directed": [{}, {"ordered": True}],
+    "sparse_directed": [{}, {"ordered": True}, {"cycles": False}],
     "local_graphs": [{"learner": "notears_mlp", "combine": "average", "threshold": 0}],
     "fedavg": [{"batch": 4}, {"holdout": 0.2}, {"predictors": ["x"], "degree": 2}],
     "fedlin_hm1": [{"batch": 4}],

@@ -134,11 +134,15 @@ def worst_diagnostics(posteriors: Iterable[Posterior]) -> tuple[float | None, ..
 
 
 def sampling_warnings(
-    posteriors: Mapping[str, Posterior], chains: int, names: Sequence[str]
+    posteriors: Mapping[str, Posterior],
+    chains: int,
+    names: Sequence[str],
+    if_chains_disagree: str = "Increase method.rounds.",
 ) -> list[str]:
     """Return a warning for each kind of quantity that was sampled badly, with its worst entry.
 
     names: of the entries of each quantity, in its order (the last axis runs fastest)
+    if_chains_disagree: what to do then
     """
     notes = []
     if chains == 1:
@@ -151,8 +155,8 @@ def sampling_warnings(
         if np.max(r_hat) > MAX_R_HAT:
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "
-                f"{names[int(np.argmax(r_hat))]}, and should be at most {MAX_R_HAT}. Increase "
-                "method.rounds."
+                f"{names[int(np.argmax(r_hat))]}, and should be at most {MAX_R_HAT}. "
+                f"{if_chains_disagree}"
             )
         ess = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
         ess = np.where(np.isfinite(ess), ess, np.inf)

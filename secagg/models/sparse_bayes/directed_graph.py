@@ -4,7 +4,9 @@ Every column is a linear function of the others plus an error, Y = mu + Theta_k 
 Errors have a Laplace distribution. With normal errors, `errors = "gaussian"`, sites need moments
 only, but causes and effects cannot be told apart (`secagg.models.sparse_bayes.normal_graph`),
 unless the order of the columns is known: `ordered` leaves out the entries with h after j, and
-`tiers` and `forbidden` others (`secagg.models.sparse_bayes.joint.known_arrows`). A site may lack
+`tiers` and `forbidden` others (`secagg.models.sparse_bayes.joint.known_arrows`). With
+`cycles = false` the graph has no cycles (a Bayesian network, the special case that the paper
+names), and chains draw the order (`secagg.models.sparse_bayes.joint.orders`). A site may lack
 columns, whose values it draws (`secagg.models.sparse_bayes.latent.lacking`).
 Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
 entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
@@ -39,6 +41,8 @@ What the transcript determines (Guarantees: only this)
       a site depends on all of its records, not on a few moments. Over many rounds the sums
       therefore reveal more and more of the sites' likelihoods of Theta_k near their maxima, summed
       over sites.
+    * Without cycles, each copy of a chain has an order, drawn by the coordinator from the sums
+      below, and sums are 0 for arrows against it. The sums are of the same kinds.
     * In each round, for each copy, the sum over sites of log likelihoods: of the sites' graphs, and
       of alternatives to them, which differ from them by a matrix that the coordinator sent. These
       sums have no random numbers of their own: only Theta_k is random. If t is near 0, Theta_k is
@@ -159,10 +163,12 @@ class SparseDirected(DirectedPaths):
 
     @property
     def title(self) -> str:
-        kind = "order of the columns known" if self.order_known else "cycles allowed"
-        if not self.order_known and (self.tiers or self.forbidden):
+        kind = "cycles allowed" if self.cycles else "no cycles"
+        if self.order_known:
+            kind = "order of the columns known"
+        elif self.tiers or self.forbidden:
             kind = "some arrows ruled out"
-        elif not self.order_known and self.errors == "gaussian":
+        elif self.errors == "gaussian":
             return SURROGATE
         return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
 
@@ -178,6 +184,15 @@ class SparseDirected(DirectedPaths):
             f"{ANY_STEP} For example, it can learn the likelihood of all records together, and its "
             "slopes, at any graph that it chooses, nearly without the noise of the sites' draws.",
         )
+
+    @property
+    def if_chains_disagree(self) -> str:
+        if self.order_known or self.tiers or self.forbidden:
+            return super().if_chains_disagree
+        said = "They are at different graphs, between which they seldom pass: "
+        if self.cycles and self.errors == "laplace":
+            return f"{said}more rounds hardly help. With method.cycles = false there are fewer."
+        return f"{said}more of method.rounds helps, and more of method.temperatures may."
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
@@ -297,6 +312,7 @@ class SparseDirected(DirectedPaths):
             "method": "sparse-directed",
             "errors": self.errors,
             "ordered": self.ordered,
+            "cycles": self.cycles and not is_acyclic(known),
             "names": list(names),
             "level": self.level,
             "fdr_at_most": self.fdr,

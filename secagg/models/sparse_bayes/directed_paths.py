@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secagg.contracts import Body, Field, Kind, PublicFacts, Spec, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round
 from secagg.models.sparse_bayes.directed_rounds import HELD, DirectedRounds
+from secagg.models.sparse_bayes.joint.direction_means import MOST_COLUMNS, first_means, learned
 from secagg.models.sparse_bayes.joint.paths import (
     adapted_steps,
     advance,
@@ -96,7 +98,9 @@ class DirectedPaths(DirectedRounds):
         now, rank = _drawn(found), ranks(found["shared"]["heat"], self.chains).ravel()
         first = first_steps(self.copies, now.theta.shape[1], found["records"])
         steps = state.get("steps", first)
-        return {**found, "steps": steps, "path": begin_path(now, steps, rank, rng)}
+        path = begin_path(now, steps, rank, rng)
+        path["momentum"] *= self._present(found["shared"])
+        return {**found, "steps": steps, "path": path}
 
     def run_moves(
         self,
@@ -151,6 +155,8 @@ class DirectedPaths(DirectedRounds):
             "likelihood": np.minimum(found, largest),
             "slope": slopes[:, *entry_positions(p, ordered=known)],
         }
+        if (orders := self.orders(now.shared, many)) is not None:
+            sums["slope"] = sums["slope"] * orders.present()
         answers = []
         for at, site in zip(parts, sites, strict=True):
             mine = {name: values[at] for name, values in held.items()}
@@ -171,26 +177,35 @@ class DirectedPaths(DirectedRounds):
     def _after_step(self, state: State, total: Update) -> State:
         """Return the state after a round of a path."""
         now, heat, prior = _drawn(state), state["shared"]["heat"], self.constants(state["records"])
-        done = state["path"]["step"] == self.steps
+        done, present = state["path"]["step"] == self.steps, self._present(state["shared"])
+        total = {**total, "slope": total["slope"] * present}
         path, log_chance = advance(state["path"], now, total, heat, prior, steps=self.steps)
         if not done:
             return {**state, "path": path}
         number, rng = state["round"], self._generator_of_path(-state["round"])
+        warmup = number <= self.discarded
         taken = np.log1p(-rng.random(len(heat))) < log_chance
         moved = replace(now, theta=np.where(taken[:, None], path["theta"], now.theta))
         steps = state["steps"]
-        if number <= self.discarded:
+        if warmup:
             rank = ranks(heat, self.chains).ravel()
-            steps = adapted_steps(steps, rank, path, np.exp(log_chance), number)
-        known = self.known_from(state["shared"])
-        p = columns_of(now.theta.shape[-1], ordered=known)
-        shared = {
-            **state["shared"],
-            **self.proposed(moved, p, number, state["records"], state["shared"], rng),
-        }
+            steps = adapted_steps(steps, rank, path, np.exp(log_chance), number, present)
+        p = columns_of(now.theta.shape[-1], ordered=self.known_from(state["shared"]))
+        shared, means = state["shared"], state.get("means")
+        if (orders := self.orders(shared)) is not None and warmup and p <= MOST_COLUMNS:
+            means = learned(means or first_means(p), orders, moved.theta, moved.g)
+        proposed = self.proposed(moved, p, number, state["records"], shared, rng, means)
+        shared = {**shared, **proposed}
         common = {name: getattr(moved, name)[:, None] for name in SHARED_FIELDS}
         left = {name: value for name, value in state.items() if name != "path"}
+        if means is not None:
+            left["means"] = means
         return {**left, "steps": steps, "shared": shared, "common": common}
+
+    def _present(self, shared: State) -> Array | float:
+        """Return 1 for each entry that is on a path, 0 for those that a graph does not have."""
+        orders = self.orders(shared)
+        return 1.0 if orders is None else orders.present()
 
     def _generator_of_path(self, number: int) -> np.random.Generator:
         """Return generators that differ from those of rounds."""

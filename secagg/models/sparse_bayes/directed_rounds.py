@@ -33,21 +33,17 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round, SparseModel
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
-from secagg.models.sparse_bayes.joint.common_moves import (
-    Alternative,
-    choose,
-    exchange_places,
-    in_pairs,
-    propose,
-)
-from secagg.models.sparse_bayes.joint.known_arrows import KnownArrows
+from secagg.models.sparse_bayes.joint.common_moves import Alternative, choose, in_pairs
+from secagg.models.sparse_bayes.joint.order_settings import OrderOfColumns
+from secagg.models.sparse_bayes.joint.orders import Orders, first_orders, inner, outer, outer_common
+from secagg.models.sparse_bayes.joint.proposals import propose_round, site_alternative
 from secagg.models.sparse_bayes.joint.tempering import (
     MIN_HEAT,
     exchanged,
     first_heats,
     of_rank,
     partners,
-    ranks,
+    rows_by_power,
 )
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
@@ -62,10 +58,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent.graph import (
-    begin_latent_graph,
-    latent_columns,
-)
+from secagg.models.sparse_bayes.latent.graph import begin_latent_graph, latent_columns
 from secagg.models.sparse_bayes.latent.lacking import check_lacking, first_values, own_scatter
 from secagg.models.sparse_bayes.latent.site_groups import (
     columns_of_group,
@@ -74,11 +67,7 @@ from secagg.models.sparse_bayes.latent.site_groups import (
     move_latent,
     redraw_of_group,
 )
-from secagg.models.sparse_bayes.metropolis.alternatives import (
-    largest_score,
-    pairs_of,
-    score_alternatives,
-)
+from secagg.models.sparse_bayes.metropolis.alternatives import largest_score, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted, is_stable
 from secagg.models.sparse_bayes.normal_graph import partial_correlations, scatter_columns
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums
@@ -96,7 +85,7 @@ _COPIES = 6  # of a chain with Laplace errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectedRounds(KnownArrows, SparseModel):
+class DirectedRounds(OrderOfColumns, SparseModel):
     """The sampler of directed graphs."""
 
     errors: Literal["laplace", "gaussian"] = "laplace"
@@ -132,10 +121,13 @@ class DirectedRounds(KnownArrows, SparseModel):
         if public.site_moments and self.copies > 1:
             what = "must be 1 under noise once at the site"
             raise JobError("method.temperatures", what, "Noise does not count less in the copies.")
+        self.check_order(public)
+        if self.own_eta and not self.cycles:
+            raise JobError("method.own_eta", "must be false with cycles = false")
         p = len(self.columns(public))
         allowed = allowed_entries(p, self.possible(public))
         check_lacking(public, self.columns(public), allowed, self.copies, self.scale)
-        sites, pairs = len(public.sites), len(pairs_of(p, 0))
+        sites, pairs = len(public.sites), len(self.pairs(p, 0))
         bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
         shape = (self.replicas, 2, 2**pairs)
         scores = Field("scores", shape, bound, _SCORE_BITS, Kind.BOUNDED, strict=True)
@@ -149,16 +141,25 @@ class DirectedRounds(KnownArrows, SparseModel):
 
     def begin_shared_state(self, public: PublicFacts) -> State:
         """Return the powers beta, and no alternatives, as there is no round before the first."""
-        entries = self.shape(public)[1]
-        pairs = np.zeros((self.replicas, len(pairs_of(len(self.columns(public)), 0))))
+        entries, p = self.shape(public)[1], len(self.columns(public))
+        pairs = np.zeros((self.replicas, len(self.pairs(p, 0))))
+        order = {} if self.cycles else {"order": first_orders(self.replicas, p, self.seed)}
         return {
             **self.shared_arrows(public),
+            **order,
             "heat": first_heats(self.chains, self.copies),
             "other": np.zeros((self.replicas, entries)),
             "weight": pairs + _NEVER,
             "reversal": pairs,
             "taken": pairs.copy(),
         }
+
+    def initial_state(self, public: PublicFacts) -> State:
+        state = super().initial_state(public)
+        if (orders := self.orders(state["shared"])) is None:
+            return state
+        common = {**state["common"], "theta": state["common"]["theta"] * orders.present()[:, None]}
+        return {**state, "common": common}
 
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
@@ -213,11 +214,13 @@ class DirectedRounds(KnownArrows, SparseModel):
         prior = self.constants(records)
         drawn = Common(*(getattr(now, name)[:, 0] for name in SHARED_FIELDS))
         sums = {name: total[name][:, 0] for name in _SUMS}
-        known = self.known_from(shared)
-        p = columns_of(drawn.theta.shape[-1], ordered=known)
-        pairs = pairs_of(p, number)
-        other = Alternative(shared["other"], shared["reversal"] > 0, shared["weight"])
-        scores = total["scores"]
+        p = columns_of(drawn.theta.shape[-1], ordered=self.known_from(shared))
+        pairs, reversal = self.pairs(p, number), shared["reversal"] > 0
+        other = Alternative(shared["other"], reversal, shared["weight"])
+        scores, orders = total["scores"], self.orders(shared)
+        if orders is not None:
+            drawn, sums, other = orders.inner_round(drawn, sums, other, pairs)
+        known = self.known_by_position(shared)
         drawn, sums, taken = choose(
             drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p, ordered=known
         )
@@ -230,16 +233,21 @@ class DirectedRounds(KnownArrows, SparseModel):
         total = {name: values[:, None] for name, values in sums.items()}
         drawn = self.draw_slabs_first(moved, total, sites, prior, rng)
         moved = Common(*(getattr(drawn, name)[:, 0] for name in SHARED_FIELDS))
+        if orders is not None:
+            moved = outer_common(moved, orders.places_after(pairs, taken & reversal), p)
+            drawn = Common(*(getattr(moved, name)[:, None] for name in SHARED_FIELDS))
+            shared = {**shared, "order": orders.after(pairs, taken & reversal).columns * 1.0}
         proposed = self.proposed(moved, p, number + 1, records, shared, rng)
         return drawn, {**shared, "heat": heat, **proposed, "taken": taken.astype(np.float64)}
 
     def proposed(
         self, now: Common, p: int, number: int, records: int, shared: State,
-        rng: np.random.Generator,
+        rng: np.random.Generator, means: State | None = None,
     ) -> State:  # fmt: skip
         """Return the alternatives of round `number` to the graphs of now, (chains, entries)."""
-        pairs, known = pairs_of(p, number), self.known_from(shared)
-        made = propose(matrices(now.theta, p, known), pairs, records, rng, ordered=known)
+        pairs, known = self.pairs(p, number), self.known_from(shared)
+        orders = self.orders(shared)
+        made = propose_round(now.theta, p, pairs, records, rng, known, orders, means)
         reversal = made.reversal.astype(np.float64)
         return {"other": made.theta, "weight": made.weight, "reversal": reversal}
 
@@ -257,8 +265,11 @@ class DirectedRounds(KnownArrows, SparseModel):
         if "d" in sites[0]:
             return replace(draw, theta=theta + np.concatenate([site["d"] for site in sites]))
         taken = repeated(now.shared["taken"]) > 0
-        before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
-        changed = in_pairs(before, taken, p, ordered=known)
+        before = self.pairs(p, max(now.number - 1, 0))  # the first round has no choices yet
+        if (orders := self.orders(now.shared, len(sites))) is None:
+            changed = in_pairs(before, taken, p, ordered=known)
+        else:  # a reversal keeps the two positions of its columns
+            changed = orders.in_pairs(before, taken)
         moved = np.where(changed, held["other_theta"], draw.theta)
         # a graph without likelihood here is not made; by its score no such graph is chosen
         changed &= is_stable(matrices(moved, p, known))[:, None]
@@ -305,35 +316,34 @@ class DirectedRounds(KnownArrows, SparseModel):
         else:
             Y = columns_of_group(sites, self.replicas)
         redraw = redraw_of_group(sites, known, law, self.noise, rngs[0])
+        if (orders := self.orders(now.shared, many)) is not None:
+            Y, draw = orders.by_position(Y), orders.inner_draw(draw)
+            theta, t = inner(theta, orders.places), inner(t, orders.places)
         draw, reach, taken_moves = self._sweep(
-            Y, draw, first_reach, theta, t, law, now, rngs, redraw
+            Y, draw, first_reach, theta, t, law, now, rngs, redraw, orders
         )
         if redraw is not None:
             drawn["values"] = Y[:, sites[0]["lacked"]]
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
-        pairs = pairs_of(p, now.number)
-        reversal = repeated(now.shared["reversal"]) > 0
-        places = exchange_places(pairs, reversal, p, ordered=known)
-        other = repeated(now.shared["other"])
-        other = other + np.take_along_axis(draw.theta - theta, places, axis=1)
-        partner = heat[partners(heat, self.chains, now.number)]
-        scores = score_alternatives(
-            Y,
-            matrices(draw.theta, p, known),
-            matrices(other, p, known),
-            pairs,
-            repeated(np.stack([heat, partner], axis=1)),
-            self.noise,
-            law,
-            -all_sites * largest_score(p, law.records, self.noise),
+        pairs = self.pairs(p, now.number)
+        reversal, other = (repeated(now.shared[name]) for name in ("reversal", "other"))
+        graph = matrices(draw.theta, p, self.known_by_position(now.shared))
+        other, other_v, turned = site_alternative(
+            other, draw, theta, pairs, reversal > 0, known, orders
         )
-        other_v = np.take_along_axis(draw.v, places, axis=1)
+        if orders is not None:
+            draw = orders.outer_draw(draw)
+            sums = {name: outer(values, orders.places, p) for name, values in sums.items()}
+        heats = np.stack([heat, heat[partners(heat, self.chains, now.number)]], axis=1)
+        least = -all_sites * largest_score(p, law.records, self.noise)
+        scores = score_alternatives(
+            Y, graph, turned, pairs, repeated(heats), self.noise, law, least
+        )
         news = {"theta": draw.theta, "b": draw.b, **taken_moves}
         if self.errors == "gaussian":
             news["partial"] = partial_correlations(matrices(draw.theta, p, known), draw.b**2)
-        parts = (draw.theta, draw.b, draw.v, other, other_v, reach)
-        memory = dict(zip(_STATE, parts, strict=True))
+        memory = dict(zip(_STATE, (draw.theta, draw.b, draw.v, other, other_v, reach), strict=True))
         update = {**{name: values[:, None] for name, values in sums.items()}, "scores": scores}
         cold, answers = self.recorded_chains(now.shared), []
         for k, site in enumerate(sites):
@@ -359,16 +369,16 @@ class DirectedRounds(KnownArrows, SparseModel):
         now: Round,
         rngs: Sequence[np.random.Generator],
         redraw: Redraw | None,
+        orders: Orders | None,
     ) -> tuple[GraphDraw, Array, Update]:
         """Return draws after the sweeps of a round, adapted reach, and shares of moves accepted.
 
         reach: one for each power: row l of a chain is that of its copy with power number l
         """
-        p, heat, known = Y.shape[-2], now.shared["heat"], self.known_from(now.shared)
-        first = np.arange(self.replicas) // self.copies * self.copies
-        slots = first + ranks(heat, self.chains).ravel()
-        slots = (np.arange(len(rngs))[:, None] * self.replicas + slots).ravel()
+        p, heat, known = Y.shape[-2], now.shared["heat"], self.known_by_position(now.shared)
         one, reach = replace(law, heat=heat), reach.copy()
+        places = np.arange(reach.shape[1]) if orders is None else orders.places
+        at = (rows_by_power(heat, self.chains, len(rngs))[:, None], places)
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
             number = now.number * self.sweeps + i
@@ -379,19 +389,11 @@ class DirectedRounds(KnownArrows, SparseModel):
             noise = joined_noise(drawn)
             pairs = rotation_pairs(p, number, ordered=known)
             draw, moved, turned = sweep_graph(
-                Y,
-                draw,
-                reach[slots],
-                theta,
-                t,
-                self.noise,
-                law,
-                noise,
-                pairs,
-                redraw,
-                known,
+                Y, draw, reach[*at], theta, t, self.noise, law, noise, pairs, redraw, known
             )
             if now.warmup:
-                reach[slots] = adapted(reach[slots], moved, number + 1)
+                reach[*at] = adapted(reach[*at], moved, number + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
+        if orders is not None:
+            moves = outer(moves, orders.places, p)
         return draw, reach, {"moves_taken": moves, "turns_taken": turns}

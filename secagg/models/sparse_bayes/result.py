@@ -165,7 +165,7 @@ def summary_fields(
         },
         "converged": chains_agree(r_hat),
         **({"caution": UNKNOWN_CONVERGENCE} if r_hat is None else {}),
-        "notes": sampling_warnings(reported, model.chains, names),
+        "notes": sampling_warnings(reported, model.chains, names, model.if_chains_disagree),
     }
 
 

@@ -63,8 +63,14 @@ class SparseSettings:
     the operating system's random numbers."""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
+
     shares: ClassVar[tuple[str, ...]] = ("level",)
     """The settings that must be between 0 and 1."""
+
+    @property
+    def if_chains_disagree(self) -> str:
+        """What a user should do then."""
+        return "Increase method.rounds."
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior; records: at all sites."""

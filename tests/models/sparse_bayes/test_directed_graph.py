@@ -15,6 +15,7 @@ from secagg.errors import DataError, JobError, PeerError
 from secagg.models.sparse_bayes.base import DRAWS, Round
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.directed_paths import PATHS
+from secagg.models.sparse_bayes.joint.orders import Orders
 from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
 from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
@@ -371,6 +372,81 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
     except (DataError, PeerError):  # a number out of bounds or an invalid message: nothing is sent
         pass
     assert all(np.all(np.isfinite(values)) for values in update.values())
+
+
+DRAWN = replace(SMALL, cycles=False)
+DRAWN_REQUEST = {**REQUEST, **DRAWN.begin_shared_state(public_of(2))}
+
+
+def test_draws_without_cycles_have_an_order_and_find_the_arrows() -> None:
+    parts = simulated(ACYCLIC, (150, 150))
+    method = replace(DRAWN, rounds=100)
+    result, memories = fit(method, parts)
+    theta = result.arrays["draws_theta"][:, :, 0]
+    graphs = matrices(theta.reshape(-1, 12), 4) != 0
+    # in an order each pair has one arrow, and the columns have 0, 1, 2 and 3 before them
+    off = np.tile(~np.eye(4, dtype=bool), (len(graphs), 1, 1))
+    assert np.array_equal(graphs ^ np.swapaxes(graphs, 1, 2), off)
+    before = {tuple(graph.sum(axis=1).tolist()) for graph in graphs}
+    # a, b, d, and c anywhere before d
+    assert before == {(0, 1, 2, 3), (0, 2, 1, 3), (1, 2, 0, 3)}
+    assert arrows(ACYCLIC) <= found(result) and result.summary["cycles"] is False
+    assert np.all(result.arrays["draws_inclusion"][:, :, 0][theta == 0] == 0)
+    pairs = result.summary["pairs_without_directions"]
+    assert all(pair["in_one_cycle"] == 0 for pair in pairs)
+    own = method.site_result(memories[0], public_of(2))
+    assert own is not None
+    effects = {(row["from"], row["to"]): row["mean"] for row in own.summary["effects"]}
+    assert effects["a", "b"] > 0.3 and effects["b", "d"] < -0.2
+
+
+def test_a_site_sends_nothing_of_arrows_against_the_order() -> None:
+    site, random = rows_of(simulated(CYCLE, (20,))[0]), seeded_random(bytes(32))
+    update, memory = DRAWN.contribute(DRAWS, site, DRAWN_REQUEST, {}, public_of(2), random)
+    against = Orders(DRAWN_REQUEST["order"].astype(np.int64)).present() == 0
+    assert against.sum() == 4 * 6
+    assert np.array_equal(update["one"][:, 0] == 0, against)
+    assert not np.any(update["d"][:, 0][against]) and not np.any(update["dd"][:, 0][against])
+    update, _ = DRAWN.contribute(PATHS, site, DRAWN_REQUEST, memory, public_of(2), random)
+    assert np.all((update["slope"] == 0) == against)
+    assert not np.any(memory["theta"][against])
+
+
+def test_what_cannot_go_without_cycles() -> None:
+    public = public_of(2)
+    for wrong, where in (
+        (replace(DRAWN, ordered=True), "method.cycles"),
+        (replace(DRAWN, own_eta=True), "method.own_eta"),
+        (replace(DRAWN, tiers=(("a",), ("b", "c", "d"))), "method.cycles"),
+        (replace(DRAWN, forbidden=(("a", "b"),)), "method.cycles"),
+    ):
+        with pytest.raises(JobError) as refused:
+            wrong.stages(public)
+        assert refused.value.where == where
+    noised = replace(public, site_moments=True)
+    with pytest.raises(JobError) as refused:
+        replace(DRAWN, errors="gaussian", temperatures=1, path_steps=0).stages(noised)
+    assert refused.value.where == "method.cycles"
+
+
+@pytest.mark.parametrize("wrong", [[0, 0, 1, 2], [1, 2, 3, 4], [0, 1, 2, 2.5]])
+def test_a_site_refuses_an_order_that_is_none(wrong: list[float]) -> None:
+    order = DRAWN_REQUEST["order"].copy()
+    order[-1] = wrong
+    site, random = rows_of(simulated(CYCLE, (20,))[0]), seeded_random(bytes(32))
+    with pytest.raises(PeerError) as refused:
+        DRAWN.contribute(DRAWS, site, {**DRAWN_REQUEST, "order": order}, {}, public_of(2), random)
+    assert refused.value.where == "message"
+
+
+def test_chains_that_disagree_are_told_what_helps() -> None:
+    """More rounds help where chains pass between graphs, as they do if the order is known."""
+    known, drawn, cyclic = (
+        made.if_chains_disagree for made in (replace(SMALL, ordered=True), DRAWN, SMALL)
+    )
+    assert known == "Increase method.rounds."
+    assert "method.cycles" in cyclic and "method.cycles" not in drawn
+    assert "method.temperatures" in drawn
 
 
 def test_only_chosen_variables_are_used() -> None:

@@ -242,6 +242,7 @@ def test_a_site_refuses_a_job_that_says_it_lacks_what_it_has() -> None:
     [
         ({"having": SITES[:2]}, "partial.c.sites"),
         ({"scale": "site"}, "method.scale"),
+        ({"cycles": False}, "method.cycles"),
         ({"errors": "gaussian", "temperatures": 1, "path_steps": 0, "privacy": True},
          "method.variables"),
     ],

@@ -117,15 +117,26 @@ def advance(
     return {**path, **news, "force": force if first else path["force"]}, np.zeros(len(heat))
 
 
-def adapted_steps(steps: State, rank: Ranks, path: State, chances: Array, number: int) -> State:
+def adapted_steps(
+    steps: State,
+    rank: Ranks,
+    path: State,
+    chances: Array,
+    number: int,
+    present: Array | float = 1.0,
+) -> State:
     """Return log e and I after one more path of warmup (Robbins and Monro 1951).
 
-    chances: with which each chain's path was taken; number: of the round
+    chances: with which each chain's path was taken; number: of the round; present: 1 for each
+        entry on a path, (chains, entries), or for all
     """
+    on = np.broadcast_to(present, path["force"].shape)
     gain = (number + 1) ** -0.6
     log_size, information = steps["log_size"].copy(), steps["information"].copy()
     for at in range(len(log_size)):
         mine = rank == at
         log_size[at] += gain * (chances[mine].mean() - RATE)
-        information[at] += gain * ((path["force"][mine] ** 2).mean(axis=0) - information[at])
+        chains = on[mine].sum(axis=0)
+        mean = (path["force"][mine] ** 2 * on[mine]).sum(axis=0) / np.maximum(chains, 1.0)
+        information[at] += gain * np.where(chains > 0, mean - information[at], 0.0)
     return {"log_size": np.minimum(log_size, 0.5), "information": information}

@@ -50,6 +50,14 @@ def of_rank(heats: Array, chains: int) -> Indices:
     return found
 
 
+def rows_by_power(heats: Array, chains: int, sites: int) -> Indices:
+    """Return, for the copies of one site after another's, the row of what each power has."""
+    rank = ranks(heats, chains)
+    own = np.arange(len(rank))[:, None] * rank.shape[1] + rank
+    found: Indices = (np.arange(sites)[:, None] * len(heats) + own.ravel()).ravel()
+    return found
+
+
 def partners(heats: Array, chains: int, number: int) -> Indices:
     """Return the position of the copy that each may exchange with in a round; its own if none."""
     rank = ranks(heats, chains)
