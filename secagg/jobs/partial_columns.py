@@ -6,12 +6,14 @@ Chajewska and Shrivastava (2023), section 2.1: the global model has the columns 
 `partial_columns` can analyse them, if its `variables` name them: a site that lacks one draws its
 values (`secagg.models.sparse_bayes.latent.lacking`) and is part of every sum.
 
-Why there are no sums over the sites that have a column, but for its scale. A sum over one of them
-is that site's. A sum over S and one over T show S without T, and T without S, if other sums of the
-same records have them together; a number of records is enough. Rules on the smallest number of
-sites would have to hold for all differences of such sets, not only for the sets (ADR 35). The scale
-comes from a sum of squares of this column alone. No other sum has its squares over fewer sites: a
-site whose table has the column refuses a job that says it lacks it.
+Why there are no sums over the sites that have a column. A sum over one of them is that site's. A
+sum over S and one over T show S without T, and T without S, if other sums of the same records have
+them together; a number of records is enough. Rules on the smallest number of sites would have to
+hold for all differences of such sets, not only for the sets (ADR 35). So the unit of such a column
+is the job's guess. Sums over all sites tell of this column what the sites say that have it; so a
+job that analyses one needs the sites of every earlier exact release
+(`secagg.sessions.session_ledgers.make_guard`), and a site whose table has the column refuses a job
+that says it lacks it.
 """
 
 from __future__ import annotations

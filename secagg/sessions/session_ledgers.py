@@ -71,12 +71,18 @@ def make_guard(
 
     stages: those of the method
     reread: reads the site's records again, as an earlier exact job asked for them
+
+    If sites lack a column that is analysed, a difference of two cohorts may cover several sites of
+    which one has the column. So such a job has the sites of every earlier exact release.
     """
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
     request = contribution_request(job, facts, stages, source, key, terms)
+    policy = source.policy
+    if any(name in job.columns for name in job.partial):  # analysed, though some sites lack them
+        policy = policy.model_copy(update={"cohorts": "fixed"})
     return Guard(
-        session.hex(), source.dataset, source.policy, request, private,
+        session.hex(), source.dataset, policy, request, private,
         functools.partial(open_ledger, source.ledger), query_digest(job, private),
         bytes.fromhex(job_digest(job)), replayable, reread,
     )  # fmt: skip

@@ -35,16 +35,14 @@ def deviations(variance: Array, min_variance: float, names: list[str]) -> Array:
     return np.sqrt(variance)
 
 
-def site_ratios(public: PublicFacts, columns: NDArray[np.int64]) -> Array:
-    """Return the number of all sites by that of the sites that have each of these columns.
+def guessed_spread(public: PublicFacts, columns: NDArray[np.int64]) -> Array:
+    """Return the job's guess of the spread of each column that some sites lack; 0 of others.
 
-    The number of records of the latter is not released: less that of all, it may be one site's. So
-    a variance over all records is multiplied by this number. The result is that of the column if
-    sites have equally many records, and a unit in any case.
+    A sum over the sites that have it is not released: less that of another job, whose sites differ
+    by several of which one has the column, it would be one site's.
     """
-    names = [public.variables[i].column for i in columns]
-    having = [len(public.partial.get(name, public.sites)) for name in names]
-    return np.array([len(public.sites) / max(count, 1) for count in having])
+    chosen = [public.variables[i] for i in columns]
+    return np.array([v.typical_spread * (v.column in public.partial) for v in chosen])
 
 
 def centred(X: Array) -> Array:

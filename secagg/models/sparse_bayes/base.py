@@ -48,7 +48,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
-from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in, site_ratios
+from secagg.models.common.units import SQUARES_BITS, centred, deviations, guessed_spread, records_in
 from secagg.models.common.variables import halves
 from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
@@ -259,7 +259,7 @@ class SparseModel(SparseSettings, ABC):
             "round": 0,
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
-            "site_ratios": site_ratios(public, self.columns(public)),
+            "guessed": guessed_spread(public, self.columns(public)),
             "common": asdict(spike_slab.begin_common(shape, rng)),
             "shared": self.begin_shared_state(public),
             COLLECTED_DRAWS: list[State](),
@@ -296,7 +296,8 @@ class SparseModel(SparseSettings, ABC):
     ) -> list[tuple[Update, State]]:
         chosen = self.columns(public)
         if stage == RECORDS:
-            return [(self._count(each.values[:, chosen]), memory)
+            told = guessed_spread(public, chosen) == 0
+            return [(self._count(each.values[:, chosen] * told), memory)
                     for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
         shape = (self.replicas, *self.shape(public))
         first = self.begin_shared_state(public)
@@ -391,7 +392,7 @@ class SparseModel(SparseSettings, ABC):
     def _after_count(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]
         if self.scale == "pooled":
-            variance = total["squares"] / records * state["site_ratios"]
+            variance = np.fmax(total["squares"] / records, state["guessed"] ** 2)
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "scale": scale}
 

@@ -33,9 +33,9 @@ The result also says about which arrows the chains agree, and what the draws tel
 columns without directions (`secagg.models.sparse_bayes.without_directions`).
 
 What the transcript determines (Guarantees: only this)
-    * The number of records and, with scale = "pooled", columns' pooled variances within sites. Of a
-      column that some sites lack: the sum of squares at the three or more sites that have it. At
-      how many sites a column exists, and at which, is in the job.
+    * The number of records and, with scale = "pooled", columns' pooled variances within sites; not
+      of a column that some sites lack, whose unit the job guesses. At which sites a column exists
+      is in the job.
     * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
       l = lambda_k^2 and d = theta_k - theta are the site's own random draws. Their distribution at
       a site depends on all of its records, not on a few moments. Over many rounds the sums

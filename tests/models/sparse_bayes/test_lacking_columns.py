@@ -13,7 +13,7 @@ from support.methods.playing import play
 from secagg import run
 from secagg.contracts import PublicFacts, SiteRecords, State, Variable
 from secagg.core.randomness import replayable_random, seeded_random
-from secagg.errors import DataError, JobError, PeerError
+from secagg.errors import DataError, JobError, PeerError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.models.numerics.laplace_location import Locations
 from secagg.models.sparse_bayes.base import DRAWS, RECORDS
@@ -211,7 +211,26 @@ def test_a_second_job_reads_the_same_records(tmp_path: Path) -> None:
         assert run(raw, tables(), random=replayable_random(seed)).result.summary["n"] == 166
 
 
-def test_the_scale_is_that_of_the_sites_that_have_the_column() -> None:
+def test_jobs_over_other_sites_are_refused(tmp_path: Path) -> None:
+    """Eight sites and five of them differ by three, of which one has the column."""
+    rng, data = np.random.default_rng(6), {}
+    for i in range(8):
+        table = pd.DataFrame(rng.laplace(size=(40, 3)), columns=list(NAMES))
+        data[f"s{i}"] = table if i < 4 else table.drop(columns="c")
+    for names, refused in ((range(8), False), ((0, 1, 2, 4, 5), True)):
+        raw = job(temperatures=1, path_steps=0)
+        raw["sites"]["ledgers"] = str(tmp_path)
+        having = [f"s{i}" for i in names if i < 4]
+        raw["partial"]["c"]["sites"] = having
+        chosen = {f"s{i}": data[f"s{i}"] for i in names}
+        if refused:
+            with pytest.raises(PolicyRefusal):
+                run(raw, chosen)
+        else:
+            run(raw, chosen)
+
+
+def test_no_sum_has_squares_of_a_column_that_a_site_lacks() -> None:
     plan = planned(job(), tables((50, 50, 50, 50)))
     rows = [read_records(plan, plan.sources[name]) for name in SITES]
     assert rows[3].lacking == ("c",) and not rows[3].values[:, 2].any()
@@ -221,9 +240,9 @@ def test_the_scale_is_that_of_the_sites_that_have_the_column() -> None:
     total = {name: sum(each[name] for each in update) for name in update[0]}
     state = method.aggregate(method.initial_state(public), total, 4)
     _, message = method.next_request(state) or ("", {})
-    # of columns that all sites have, and of three sites with equally many records
-    expected = [np.sqrt(np.mean([each.values[:, i].var() for each in rows[: 4 - i // 2]]))
-                for i in range(3)]  # fmt: skip
+    assert not any(each["squares"][2] for each in update)
+    expected = [np.sqrt(np.mean([each.values[:, i].var() for each in rows])) for i in range(2)]
+    expected.append(plan.public.variables[2].typical_spread)
     np.testing.assert_allclose(1 / np.array(message["scale"]), expected, rtol=1e-12)
 
 

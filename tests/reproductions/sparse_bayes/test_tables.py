@@ -93,7 +93,7 @@ def test_a_sparse_cell_equals_the_methods_summary() -> None:
 def test_every_sampler_setting_is_set_explicitly(method: Any) -> None:
     """A setting that a method gets in future has to be decided here."""
     cells_own = {"outcome", "predictors", "prior", "variables", "combine", "fdr"}
-    cells_own |= {"errors", "ordered", "tiers", "forbidden"}
+    cells_own |= {"cycles", "errors", "ordered", "tiers", "forbidden"}
     settings = {field.name for field in fields(method)} - cells_own
     if method is SparseDirected:
         assert settings == directed_graph.paper(FEW).keys()
