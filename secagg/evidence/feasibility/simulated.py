@@ -41,6 +41,7 @@ from secagg.core.arrays import Array
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import (
     GREEN_ERROR,
+    MAX_EPSILON,
     USABLE_ERROR,
     Assumptions,
     Verdict,
@@ -51,9 +52,10 @@ from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 
 _RUNS = 6
-_MOST_RECORDS = 50_000
+_MOST_NUMBERS = 1_000_000  # records times the square of the number of columns
+_WIDEST = 64.0
 _LEAST_RECORDS = 20
-_SEARCH = 7  # halvings of the noise's factor, from 32 on
+_SEARCH = 7  # halvings of the logarithm of the noise's factor
 _SEED = 20
 
 
@@ -68,26 +70,26 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     epsilon = planned.job.privacy.epsilon
     delta = planned.job.privacy.delta
     assert epsilon is not None and delta is not None
-    low, high = 1 / 64, 64.0  # factors of the noise
+    low, high = 1 / _WIDEST, _WIDEST  # factors of the noise
     for _ in range(_SEARCH):
         middle = math.sqrt(low * high)
-        low, high = (
-            (middle, high)
-            if _error(planned, records, noise=middle)[0] <= USABLE_ERROR
-            else (low, middle)
-        )
-    least_epsilon = gaussian_epsilon(gaussian_mu(epsilon, delta) / low, delta)
-    least_records = math.ceil(records / low)
+        usable = _error(planned, records, noise=middle, runs=2)[0] <= USABLE_ERROR
+        low, high = (middle, high) if usable else (low, middle)
+    enough = low > 1.01 / _WIDEST  # otherwise no factor that was tried is
+    least_epsilon = gaussian_epsilon(gaussian_mu(epsilon, delta) / low, delta) if enough else None
+    least_records = math.ceil(max(records, _LEAST_RECORDS) / low) if enough else None
     verdict = Verdict.RED
     if error <= USABLE_ERROR:
         verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
-    words = (
-        f"{verdict.value}: expected coefficient error {percent(error)} (relative to the "
-        f"coefficients without noise), intervals {widened:.1f} times as long as without noise; at "
-        f"most {percent(USABLE_ERROR)} needs epsilon {two_digits(least_epsilon)}"
-    )
-    if verdict is Verdict.RED:
-        words += f", or {two_digits(least_records)} records"
+    words = f"{verdict.value}: expected coefficient error "
+    words += f"{percent(error) if error <= 1 else 'above 100 %'} (relative to the coefficients "
+    words += f"without noise), intervals {max(widened, 1.0):.1f} times as long as without noise; "
+    if least_epsilon is None or least_records is None or least_epsilon > MAX_EPSILON:
+        words += "not usable at any epsilon: it needs more records"
+    else:
+        words += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(least_epsilon)}"
+        if verdict is Verdict.RED:
+            words += f", or {two_digits(least_records)} records"
     return {
         "verdict": verdict.value, "error": error, "error_if_narrow": narrow, "left": None,
         "ratio": None, "least_epsilon": least_epsilon, "least_records": least_records,
@@ -96,7 +98,7 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
 
 
 def _error(
-    planned: Planned, records: int, *, spread: float = 1.0, noise: float = 1.0
+    planned: Planned, records: int, *, spread: float = 1.0, noise: float = 1.0, runs: int = 0
 ) -> tuple[float, float]:
     """Return the relative error of the slopes, and how much longer intervals are.
 
@@ -105,11 +107,13 @@ def _error(
     rng = np.random.default_rng(_SEED)
     public, regression = planned.public, planned.facts.regression
     assert regression is not None
-    chosen = min(max(records, _LEAST_RECORDS), _MOST_RECORDS)
+    most = _MOST_NUMBERS // len(public.variables) ** 2
+    chosen = min(max(records, _LEAST_RECORDS), max(most, _LEAST_RECORDS))
+    noise *= min(1.0, chosen / records)  # fewer records with as much less noise
     noised = replace(public, noise={s: _times(n, noise) for s, n in public.noise.items()})
     exact = replace(public, noise={})
     squares, sizes, lengths = [], [], []
-    for _ in range(_RUNS):
+    for _ in range(runs or _RUNS):
         sites = _records(planned, regression, chosen, spread, rng)
         with_noise, without = (
             _slopes(public, run_on(planned, p, sites, rng)) for p in (noised, exact)

@@ -24,6 +24,7 @@ _BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
 }
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
+_LEAST_SPREAD = 1e-4  # of a scaled column: its inverse is part of messages
 _LEAST_OF_LEVEL = 0.3
 """Least spread of an indicator: with that of a rare level, records with it would hardly count."""
 _FAMILIES = {each.name: each for each in (GAUSSIAN, BINOMIAL)}
@@ -67,6 +68,10 @@ class Columns:
             of_y = int(matches[0])
         of_x = choose(public, predictors, "method.predictors", other_than=outcome)
         positions = np.array([*of_x, of_y], dtype=np.int64)
+        for variable in (public.variables[i] for i in positions):
+            if variable.typical_spread < _LEAST_SPREAD:
+                what = "is narrower than a ten thousandth of the bounds"
+                raise JobError(f"columns.{variable.column}.typical", what, "Narrow the bounds.")
         bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
         return cls(positions, tuple(public.variables[i] for i in positions), law, bits, own_centres)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from secagg.contracts import Body, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
+from secagg.core.arrays import Array
 from secagg.models.glm.newton import newton_direction
 from secagg.models.one_step.columns import CENTRES, MOMENTS, SCORES, Columns
 from secagg.models.one_step.estimate import (
@@ -27,7 +28,7 @@ from secagg.models.one_step.estimate import (
 from secagg.models.one_step.releases import scores_weights, square
 
 _LARGEST_VARIANCE = 50.0
-_PRIOR = {"gaussian": 0.5, "binomial": 0.7}
+_PRIOR = {"gaussian": 1.0, "binomial": 1.0}
 """Standard deviation of the slopes of standardised columns a priori, for the first estimate."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
@@ -59,10 +60,8 @@ def next_message(state: State) -> tuple[str, Body] | None:
     Z = standardising(state["centre"][:-1], state["spread"][:-1])
     T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
     if state["family"] == "binomial":
-        slopes, S = state["b"][1:], state["S"]
-        scatter = S[1:, 1:] - np.outer(S[0, 1:], S[0, 1:])
-        along = np.asarray(state["spread"][:-1] * (scatter @ slopes))
-        variance = min(max(float(slopes @ scatter @ slopes), 0.0), _LARGEST_VARIANCE)
+        along = np.asarray(state["spread"][:-1] * (_scatter(state) @ state["b"][1:]))
+        variance = min(predictor_variance(state), _LARGEST_VARIANCE)
         return stage, {"T": T, "b": Z.T @ state["b"], "along": along, "variance": variance}
     scale = float(state["spread"][-1])
     b = scale * (Z.T @ state["b"])
@@ -98,6 +97,17 @@ def following(state: State, total: Update, sites: int) -> State:
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
 
 
+def predictor_variance(state: State) -> float:
+    """Return the variance of the linear predictor."""
+    slopes = state["b"][1:]
+    return max(float(slopes @ _scatter(state) @ slopes), 0.0)
+
+
+def _scatter(state: State) -> Array:
+    S = state["S"]
+    return np.asarray(S[1:, 1:] - np.outer(S[0, 1:], S[0, 1:]))
+
+
 def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State:
     guess, spread = state["centre"], state["spread"]
     first = Centres(guess, spread, state["own_centres"])
@@ -118,7 +128,8 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
         S = square(total["products"], size)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
     first = least_squares(total["products"], sd, size, Clips(state["record"], 0.0).moments)
-    found, more = first.estimate, {"h": state["residual"] * first.residual, "S": first.S}
+    more: State = {"S": first.S, "narrow": first.narrow()}
+    found = first.estimate
     more |= {"residual_variance": first.residual**2, "bias": first.bias}
     if state["family"] == "binomial":
         unit = state["half"] * float(state["spread"][-1])
@@ -128,6 +139,8 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     prior = _PRIOR[state["family"]]
     if sd:
         found, more["bias"] = shrunk(found, prior, float(more["bias"])), 0.0
+    if state["family"] == "gaussian":  # residuals at the estimate from which the step is made
+        more["h"] = state["residual"] * first.residual_at(found.b)
     return found, more
 
 

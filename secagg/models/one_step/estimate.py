@@ -52,7 +52,9 @@ _CONSTANT_OF_SITE = 1.5
 the constant's: sites may lie far from the guesses."""
 
 _CENTRE_REACH = 1.2
-_FARTHEST = 3.0
+_FARTHEST = 30.0
+_FAR_LESS = 0.25
+"""Standard deviation relative to a guess, below which a caution names the column."""
 _NOISE = 0.85
 _LONGEST_REACH = 2.0
 _LEAST_BIAS, _BIAS = 0.03, 0.8
@@ -154,12 +156,25 @@ class First:
 
     estimate: without a sampling part; S: E x x'; residual: standard deviation
     bias: d: records are shortened by all their columns, the outcome included
+    moments: of x and the outcome; hidden: what the noise may add to one, two standard deviations
     """
 
     estimate: Estimate
     S: Array
     residual: float
     bias: float
+    moments: Array
+    hidden: float
+
+    def residual_at(self, b: Array) -> float:
+        """Return the standard deviation of residuals at other coefficients, at least the least."""
+        v = np.array([*-b, 1.0])
+        return max(math.sqrt(max(float(v @ self.moments @ v), 0.0)), self.residual)
+
+    def narrow(self) -> list[int]:
+        """Return the predictors that vary far less than was guessed, by their place."""
+        variances = np.diagonal(self.S)[1:] - self.S[0, 1:] ** 2
+        return np.flatnonzero(variances + self.hidden < _FAR_LESS**2).tolist()
 
 
 def moments_map(centre: Array, spread: Array, reach: float) -> Array:
@@ -186,7 +201,9 @@ def least_squares(total: Array, sd: float, size: int, reach: float) -> First:
     N = back @ inverse @ noise @ inverse @ back
     size_of_slopes = math.sqrt(float(np.mean(b[1:] ** 2)))
     bias = _LEAST_BIAS + _BIAS * (_LONGEST_REACH - reach) / (size - 1) * size_of_slopes
-    return First(Estimate(b, np.zeros_like(N), N), A, residual, bias)
+    hidden = 2 * math.sqrt(2) * sd / unit**2 / records
+    first = Estimate(b, np.zeros_like(N), N)
+    return First(first, A, residual, bias, moments / records, hidden)
 
 
 def transform(S: Array, record: float) -> Array:

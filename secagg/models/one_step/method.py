@@ -39,6 +39,7 @@ estimates with all records and no noise).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -89,13 +90,21 @@ from secagg.models.one_step.columns import (
     SCORES,
     Columns,
 )
-from secagg.models.one_step.coordinator import first_state, following, next_message
+from secagg.models.one_step.coordinator import (
+    first_state,
+    following,
+    next_message,
+    predictor_variance,
+)
 from secagg.models.one_step.releases import (
     centres_sensitivity,
     moments_sensitivity,
     scores_sensitivity,
 )
 from secagg.models.one_step.site import answer, centred
+
+_LEAST_WEIGHT = 0.75  # mean weight of a record in the first sum; with right guesses about 0.95
+_STRONG = 2.5  # standard deviation of the log odds
 
 
 @dataclass(frozen=True)
@@ -261,6 +270,7 @@ class OneStep:
             "rounds": len(columns.budgets),
             "widened": widened,
             "terms": plain_terms(terms, columns.family.effect),
+            **self._caution(state, columns, counted),
             "notes": self._notes(state, public, widened),
         }
         arrays = {
@@ -269,6 +279,24 @@ class OneStep:
             "noise_covariance": (U @ state["noise"] @ U.T)[first:, first:],
         }
         return Result(summary, arrays)
+
+    def _caution(self, state: State, columns: Columns, counted: RecordCount) -> dict[str, str]:
+        found = []
+        if state["records"] < _LEAST_WEIGHT * counted.records - 2 * math.sqrt(counted.variance):
+            found.append(
+                "most records lie far outside the typical ranges, so the slopes may be wrong: "
+                "correct `typical`, above all of the outcome"
+            )
+        if names := [columns.names[1 + j] for j in state["narrow"]]:
+            found.append(
+                f"{', '.join(names)} var{'ies' if len(names) == 1 else 'y'} less than a quarter of "
+                "the typical range says, so the slopes may be wrong: narrow `typical`"
+            )
+        if columns.binary and predictor_variance(state) > _STRONG**2:
+            found.append(
+                "effects are strong, and two steps leave log odds a few per cent too small"
+            )
+        return {"caution": "; ".join(found)} if found else {}
 
     def _notes(self, state: State, public: PublicFacts, widened: float) -> list[str]:
         notes = [

@@ -175,8 +175,8 @@ class SparseDirected(DirectedPaths):
     @property
     def disclosure(self) -> Disclosure:
         return sampler_disclosure(
-            "The number of records; with scale = 'pooled' each column's variance within the sites "
-            "that have it; and in every round, for every chain, sums over sites of differences "
+            "The number of records; with scale = 'pooled' each column's variance within sites, if "
+            "all have it; and in every round, for every chain, sums over sites of differences "
             "between each site's own graph, drawn at random given its records, and the common "
             "graph, and of the logarithm of the likelihood of these graphs and of alternatives to "
             "them, with its slopes. Over many "
