@@ -10,10 +10,10 @@ Why there are no sums over the sites that have a column. A sum over one of them 
 sum over S and one over T show S without T, and T without S, if other sums of the same records have
 them together; a number of records is enough. Rules on the smallest number of sites would have to
 hold for all differences of such sets, not only for the sets (ADR 35). So the unit of such a column
-is the job's guess. Sums over all sites tell of this column what the sites say that have it; so a
-job that analyses one needs the sites of every earlier exact release
-(`secagg.sessions.session_ledgers.make_guard`), and a site whose table has the column refuses a job
-that says it lacks it.
+is the job's guess. What a sum over all sites shows of such a column comes from the sites that have
+it. So a job that analyses one is refused if any earlier exact release had other sites
+(`secagg.privacy.policy.job_rules.on_cohorts`). A site whose table has the column refuses a job that
+says it lacks it.
 """
 
 from __future__ import annotations

@@ -71,18 +71,12 @@ def make_guard(
 
     stages: those of the method
     reread: reads the site's records again, as an earlier exact job asked for them
-
-    If sites lack a column that is analysed, a difference of two cohorts may cover several sites of
-    which one has the column. So such a job has the sites of every earlier exact release.
     """
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
     request = contribution_request(job, facts, stages, source, key, terms)
-    policy = source.policy
-    if any(name in job.columns for name in job.partial):  # analysed, though some sites lack them
-        policy = policy.model_copy(update={"cohorts": "fixed"})
     return Guard(
-        session.hex(), source.dataset, policy, request, private,
+        session.hex(), source.dataset, source.policy, request, private,
         functools.partial(open_ledger, source.ledger), query_digest(job, private),
         bytes.fromhex(job_digest(job)), replayable, reread,
     )  # fmt: skip
@@ -122,6 +116,7 @@ def contribution_request(
         person=job.privacy.person,
         min_cell_records=rules.min_cell_records or 1,
         min_level_sites=rules.min_level_sites or 1,
+        same_sites=any(name in job.columns for name in job.partial),
         chosen_weights=weights.reason if isinstance(weights, ChosenWeights) else "",
         numbers=NO_NUMBERS if question is None else planned_numbers(job, facts, stages),
     )

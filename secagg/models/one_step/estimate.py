@@ -145,10 +145,6 @@ class Estimate:
     sampling: Array
     noise: Array
 
-    @property
-    def covariance(self) -> Array:
-        return np.asarray(self.sampling + self.noise)
-
 
 @dataclass(frozen=True)
 class First:

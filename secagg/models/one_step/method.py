@@ -6,7 +6,7 @@ A run has one sum of each kind (`secagg.models.one_step.releases`), each with no
     products       second moments, which give least squares b0                    28 %
     scores         derivatives of the objective at b0, for one step from it       64 %
 
-With a 0/1 outcome, there are two sums of scores (28 and 50 %, centres 6, moments 16). The noise of
+With a 0/1 outcome, there are two sums of scores (28 and 50 %, centres 6, products 16). The noise of
 moments grows with the outcome's size and with the coefficients; that of scores with the residuals
 and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its covariance.
 
@@ -29,7 +29,7 @@ finite, or too large
 a site without records                  zeros, and noise
 more noise than information             the estimate stays near the first one; wide intervals
 wrong guesses of centres                corrected by the first sum
-spreads wrong by a factor of 2          more noise or more shortened records: docs/privacy-cost.md
+guesses of spreads that are far off      more noise or more shortened records, and a caution
 ======================================  ============================================================
 
 Not protected: the estimate is that of weighted records. Where effects are not linear, or errors are

@@ -40,7 +40,7 @@ On the grid. v and q are shortened in integers (`secagg.core.arrays.shortened_to
 holds exactly for the products of multiples of 2^-g. The numbers of g and the centres are truncated
 towards zero to multiples of 2^-2g, which lengthens no vector. Before, they are multiplied by
 `NORM_SLACK`, which covers rounding of quotients and products; B is made from the truncated g,
-rounded to multiples of 2^-g.
+truncated once more to multiples of 2^-g.
 """
 
 from __future__ import annotations

@@ -391,7 +391,9 @@ class Guard:
 
         def compare(earlier: Sequence[Cohort]) -> None:
             known = tuple(release.sites for release in earlier)
-            job_rules.enforce(site, job_rules.on_cohorts(self.policy, known, cohort))
+            same = self.template.same_sites
+            decisions = job_rules.on_cohorts(self.policy, known, cohort, same_sites=same)
+            job_rules.enforce(site, decisions)
 
         with self._write_refusal(request, "cohorts"):
             self.ledger.settle(site, self.session, round_, cohort, compare)

@@ -128,6 +128,8 @@ class PolicyRequest:
     cohort: names of the sites of the requested sum
     earlier: the cohorts of all earlier releases of this data set, from the ledger
     total_records: number of records of the cohort; None if unknown
+    same_sites: whether all earlier releases must have the same cohort, because the job analyses a
+        column that some sites lack: a difference may cover several sites of which one has it
     counting: whether this is the round that counts records
     terms: the guarantee of the whole job; None without noise
     refusals: number of exact jobs that were refused in the policy's period because of the records
@@ -157,6 +159,7 @@ class PolicyRequest:
     unreleased: int = 0
     min_cell_records: int = 0
     min_level_sites: int = 0
+    same_sites: bool = False
     few_records: int = 0
     few_sites: int = 0
     question: Question | None = None
@@ -202,14 +205,18 @@ def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, .
 
 
 def on_cohorts(
-    policy: SitePolicy, earlier: Sequence[frozenset[str]], cohort: Sequence[str]
-) -> tuple[Decision, ...]:
+    policy: SitePolicy, earlier: Sequence[frozenset[str]], cohort: Sequence[str],
+    *, same_sites: bool = False,
+) -> tuple[Decision, ...]:  # fmt: skip
     """Return the decision of the rule on cohorts.
 
     This rule is checked again when the final cohort is known, because the first sum of a run may
     cover fewer sites than were invited.
     """
     sites = frozenset(cohort)
+    if same_sites and not {*earlier} <= {sites}:
+        text = "an earlier release had other sites, and this job has a column that some sites lack"
+        return (Decision("cohorts", False, text),)
     if policy.cohorts == "fixed":
         known = not earlier or sites in earlier
         text = "the sites of an earlier release" if known else "not the sites of an earlier release"
@@ -252,7 +259,7 @@ def _check_cohort(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisi
         yield _at_least("min_total_records", total, max(policy.min_total_records or 0, implied), 0)
         if policy.min_residual_dof is not None:
             yield _at_least("min_residual_dof", total, policy.min_residual_dof, request.parameters)
-    yield from on_cohorts(policy, request.earlier, cohort)
+    yield from on_cohorts(policy, request.earlier, cohort, same_sites=request.same_sites)
 
 
 def _at_least(rule: str, total: int | None, minimum: int, parameters: int) -> Decision:

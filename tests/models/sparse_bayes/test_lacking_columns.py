@@ -217,17 +217,24 @@ def test_jobs_over_other_sites_are_refused(tmp_path: Path) -> None:
     for i in range(8):
         table = pd.DataFrame(rng.laplace(size=(40, 3)), columns=list(NAMES))
         data[f"s{i}"] = table if i < 4 else table.drop(columns="c")
-    for names, refused in ((range(8), False), ((0, 1, 2, 4, 5), True)):
-        raw = job(temperatures=1, path_steps=0)
-        raw["sites"]["ledgers"] = str(tmp_path)
-        having = [f"s{i}" for i in names if i < 4]
-        raw["partial"]["c"]["sites"] = having
-        chosen = {f"s{i}": data[f"s{i}"] for i in names}
-        if refused:
-            with pytest.raises(PolicyRefusal):
+    fewer = (0, 1, 2, 4, 5)
+    for folder, runs in (
+        ("one", [(range(8), True, False), (fewer, True, True)]),
+        # releases without the column, over both sets: the new job's sites are those of one of them
+        ("two", [(range(8), False, False), (fewer, False, False), (range(8), True, True)]),
+    ):
+        for names, analysed, refused in runs:
+            raw = job(temperatures=1, path_steps=0)
+            raw["sites"]["ledgers"] = str(tmp_path / folder)
+            raw["partial"]["c"]["sites"] = [f"s{i}" for i in names if i < 4]
+            if not analysed:
+                raw["method"]["variables"] = ["a", "b"]
+            chosen = {f"s{i}": data[f"s{i}"] for i in names}
+            if refused:
+                with pytest.raises(PolicyRefusal):
+                    run(raw, chosen)
+            else:
                 run(raw, chosen)
-        else:
-            run(raw, chosen)
 
 
 def test_no_sum_has_squares_of_a_column_that_a_site_lacks() -> None:
