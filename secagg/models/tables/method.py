@@ -73,9 +73,9 @@ from secagg.models.tables.cells import Tables
 from secagg.models.tables.strategy import Columns, Strategy, residuals
 
 _STAGE = "cells"
-_BITS = 16
-"""Fraction bits of the noised numbers, which are whole: noise is on a finer grid than they are, so
-that its discreteness matters at no epsilon that is in use."""
+_BITS = 32
+"""Fraction bits of the noised numbers, which are whole: the noise of many numbers together has to
+be so close to Gaussian noise (`secagg.privacy.accounting.discretisation`)."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class CountTables:
 
     name: ClassVar[str] = "tables"
     placements: ClassVar[Placements] = Placements(
-        (Placement.SUM,), "One sum with noise gives all tables."
+        (Placement.SUM, Placement.SITE), "One sum with noise gives all tables."
     )
     title: ClassVar[str] = "Tables of counts"
 

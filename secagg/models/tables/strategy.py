@@ -29,8 +29,7 @@ and for two records whose levels differ in the columns D,
     replace   sum over A of  (2 / w_A) (n_A r_A - prod over i in A of c_i),                      (4)
 
 with c_i = -n_i for columns in D and n_i (n_i - 1) for the others, at the D for which it is largest.
-Both
-are attained.
+Some records attain both.
 
 P_A y_A / n_A estimates the part of A, and (1) gives all asked tables. They agree in every margin,
 and each is the generalised least squares estimate. A cell of B has the variance
