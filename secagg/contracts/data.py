@@ -112,8 +112,8 @@ class Stage:
         left in the site's memory. If false, sites get no records in this stage. Under differential
         privacy it then costs nothing: what is computed from a noisy result is as private as this
     counts_cells: whether the sum has numbers of records, or persons, in cells of tables. Without
-        noise, the coordinator's program compares each with release.min_cell_records
-        (`secagg.privacy.policy.cell_counts`) before the method sees it
+        noise, all its numbers are such counts, and the coordinator's program compares each with
+        release.min_cell_records (`secagg.privacy.policy.cell_counts`) before the method sees it
     """
 
     name: str

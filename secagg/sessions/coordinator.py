@@ -336,7 +336,7 @@ class Coordinator:
             total = records if "persons" not in fields else int(fields["persons"][0])
             state = replace(state, counts=fields, records=total)
         else:
-            if self.plans.stages[stage].counts_cells:
+            if self.plans.stages[stage].counts_cells and self.public.clip is None:
                 check_table_cells(self.identity.name, self.policy.min_cell_records, fields)
             method = self.method.aggregate(state.method, fields, len(cohort))
             state = replace(state, method=method)

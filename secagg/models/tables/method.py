@@ -30,7 +30,9 @@ a table that is a margin of another               allowed; costs nothing more wi
 Not protected without noise: cells of no record show that nobody has this combination. Tables of
 several jobs over other records (of other columns' complete records) can be subtracted; the sites'
 rules on questions judge levels, not cells. A coordinator that departs from its program sees small
-cells before it should end the run, as with pairs of levels in the first sum.
+cells before it should end the run, as it sees pairs of levels in the first sum. Its job chooses
+which records a cell of three or more columns counts. So a site with a policy answers such a job
+only if the policy names this method.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from secagg.contracts import (
     ASKED_ONCE,
     NO_WINDOWS,
     Body,
+    ChosenWeights,
     Disclosure,
     DisclosureKind,
     EqualWeights,
@@ -73,6 +76,7 @@ from secagg.models.tables.cells import Tables
 from secagg.models.tables.strategy import Columns, Strategy, residuals
 
 _STAGE = "cells"
+_COUNTED_BEFORE = 2  # columns of the largest cells in the first sum of every run
 _BITS = 32
 """Fraction bits of the noised numbers, which are whole: the noise of many numbers together has to
 be so close to Gaussian noise (`secagg.privacy.accounting.discretisation`)."""
@@ -116,7 +120,12 @@ class CountTables:
     def facts(self) -> MethodFacts:
         return MethodFacts(
             derivation=type(self).__module__,
-            weights=EqualWeights("Sites count records, and get no message."),
+            weights=ChosenWeights(
+                "A table of three or more columns counts any combination of levels, down to one "
+                "record, and only the coordinator's program compares counts with a minimum."
+            )
+            if max(map(len, self.columns), default=0) > _COUNTED_BEFORE
+            else EqualWeights("The first sum of every run counts levels and pairs of levels."),
             reads=SingleRecords(reason="counts combinations of levels", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),
@@ -145,7 +154,8 @@ class CountTables:
         bound = rows * max(map(strategy.rank, strategy.parts))  # r_A is the most that a record adds
         parts = Field("parts", (strategy.numbers,), bound, _BITS, Kind.BOUNDED)
         sees = "with noise: the total, main effects and interactions of the tables' columns"
-        return (Stage(_STAGE, (parts,), 1, sees, strategy.sensitivity, ends_early=False),)
+        moved = strategy.sensitivity
+        return (Stage(_STAGE, (parts,), 1, sees, moved, ends_early=False, counts_cells=True),)
 
     def initial_state(self, public: PublicFacts) -> State:
         return {"done": False}

@@ -146,6 +146,31 @@ def test_a_small_cell_of_three_columns_ends_the_run(field: str) -> None:
     assert run(raw, tables).result.summary["tables"]
 
 
+@pytest.mark.system
+def test_a_policy_must_name_the_method_for_exact_tables_of_three_columns(tmp_path: Path) -> None:
+    """A coordinator that goes on sees small cells of them. Those of two columns it has seen in the
+    first sum already."""
+
+    def asked(columns: list[str], policy: str, **more: Any) -> dict[str, Any]:
+        folder = tmp_path / f"{len(columns)}{len(policy)}{len(more)}"
+        folder.mkdir()
+        for site, frame in SITES.items():
+            frame.to_csv(folder / f"{site}.csv", index=False)
+            (folder / f"{site}.policy.toml").write_text(
+                f"min_sites = 3\nmin_records = 10\n{policy}"
+            )
+        raw = job([columns], **more)
+        raw["sites"]["folder"] = str(folder)
+        return run(raw).result.summary
+
+    with pytest.raises(PolicyRefusal) as refused:
+        asked(["sex", "ward", "ill"], "")
+    assert "methods" in refused.value.what
+    assert asked(["sex", "ward", "ill"], 'methods = ["tables"]\n')["tables"]
+    assert asked(["sex", "ill"], "")["tables"]
+    assert asked(["sex", "ward", "ill"], "profile = 10\n", privacy=NOISE)["tables"]
+
+
 def test_a_cell_without_records_is_released() -> None:
     tables = {
         site: frame[(frame["sex"] == "f") | (frame["ward"] != "c") | (frame["ill"] == 0)]
