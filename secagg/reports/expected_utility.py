@@ -31,6 +31,12 @@ _GRAPH_WORDS = {
     "red": "even large effects may be missed",
 }
 
+_TABLE_WORDS = {
+    "green": "the noise is small beside most counts",
+    "amber": "large counts are usable",
+    "red": "the expected error is above 30 %",
+}
+
 _COLOURS = (
     "Coefficient error: the expected change of all slopes of a regression together, in percent of "
     "their size. It is due to the noise, and in a search of many rounds also to its end before the "
@@ -56,6 +62,7 @@ def in_short(facts: Facts) -> str:
     if not judged.get("known", True):
         return "Expected before the run: red, the error is not known and can be above 100 %."
     words = _GRAPH_WORDS if _of_a_graph(judged) else _VERDICT_WORDS
+    words = _TABLE_WORDS if "tables" in judged else words
     return f"Expected before the run: {judged['verdict']}, {words[judged['verdict']]}."
 
 

@@ -113,7 +113,6 @@ class CountTables:
             ASKED_ONCE,
             other_runs="Tables over the complete records of other columns can be subtracted. Sites "
             "judge levels in which two jobs differ, not combinations of levels.",
-            attacks=("rare_cell",),
         )
 
     @property
