@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -58,10 +59,12 @@ class Tables:
 
     columns: those of all tables, in the order of the job
     orders: for each table, the positions of its columns, as the job orders them
+    by_table: as for `Strategy`
     """
 
     columns: tuple[Classified, ...]
     orders: tuple[Columns, ...]
+    by_table: bool = False
 
     @classmethod
     def of(
@@ -69,6 +72,8 @@ class Tables:
         tables: Sequence[Sequence[str]],
         cut_points: Mapping[str, Sequence[float]],
         public: PublicFacts,
+        *,
+        by_table: bool = False,
     ) -> Tables:
         """Raises `JobError` for tables that do not fit the columns."""
         if not tables:
@@ -92,7 +97,7 @@ class Tables:
             if any(set(order) == set(other) for other in orders[:i]):
                 what = f"{' x '.join(table)} is asked twice"
                 raise JobError(_WHERE, what, "Leave one of them out.")
-        found = cls(columns, orders)
+        found = cls(columns, orders, by_table)
         found._check_size(noised=public.clip is not None)
         return found
 
@@ -109,12 +114,13 @@ class Tables:
         """Return how many numbers a site sends."""
         return self.strategy.numbers if noised else sum(map(self.strategy.cells, self.largest))
 
-    @property
+    @cached_property
     def strategy(self) -> Strategy:
         sizes = tuple(len(column.levels) for column in self.columns)
-        return Strategy(sizes, tuple(tuple(sorted(order)) for order in self.orders))
+        asked = tuple(tuple(sorted(order)) for order in self.orders)
+        return Strategy(sizes, asked, self.by_table)
 
-    @property
+    @cached_property
     def largest(self) -> list[Columns]:
         """Return the tables of which no other one has all columns; the others are their margins."""
         asked = self.strategy.asked

@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -92,6 +92,9 @@ class CountTables:
     cut_points: Mapping[str, tuple[float, ...]] | None = None
     """For each column of numbers in a table, increasing cut points. A value at a cut point counts
     as above it."""
+    least: Literal["cells", "tables"] = "cells"
+    """With noise, what is as small as possible: the sum of the variances of all cells (`"cells"`),
+    which is mostly about large tables, or that of one cell of each table (`"tables"`)."""
     level: float = 0.95
     """Level of the intervals, between 0 and 1."""
 
@@ -207,7 +210,7 @@ class CountTables:
         summary: dict[str, Any] = {
             "method": self.name,
             "level": self.level,
-            "n": max(0, round(float(found[0].sum()))),
+            "n": max(0, round(counted.records)),
             "tables": shown,
             "notes": self._notes(found, noise),
         }
@@ -246,7 +249,9 @@ class CountTables:
         )
 
     def _asked(self, public: PublicFacts) -> Tables:
-        return Tables.of(self.columns, self.cut_points or {}, public)
+        return Tables.of(
+            self.columns, self.cut_points or {}, public, by_table=self.least == "tables"
+        )
 
 
 def _joined(tables: Iterable[Array]) -> Array:

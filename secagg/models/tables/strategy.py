@@ -36,13 +36,14 @@ and each is the generalised least squares estimate. A cell of B has the variance
 
     v sum over A in B of  w_A r_A / (n_A n_B^2),                                                (5)
 
-the same for all cells. By (3), (5) and Cauchy-Schwarz, the sum of (5) over all cells of the asked
-tables W is least, for a given (3), at
+the same for all cells. Let the loss be the sum over the asked tables W of c_B times (5) times n_B,
+with c_B = 1 (the variances of all cells), or c_B = 1 / n_B (one cell of each table). By (3), (5)
+and Cauchy-Schwarz, it is least, for a given (3), at
 
-    w_A proportional to  n_A / root(sum over B in W with A in B of 1 / n_B),                    (6)
+    w_A proportional to  n_A / root(a_A),   a_A = sum over B in W with A in B of  c_B / n_B,    (6)
 
-and (3) times this sum is then (sum_A r_A root(sum_B 1 / n_B))^2, which is the singular value bound
-of Li and Miklau 2013 for every matrix mechanism: no other Gaussian noise has a smaller total error.
+and (3) times the loss is then (sum_A r_A root(a_A))^2, which is the singular value bound of Li and
+Miklau 2013 for every matrix mechanism: no other Gaussian noise has a smaller loss.
 Weights are (6) times a constant, rounded up, and at least 2^10. So (3) is at most, and (5) at most
 1 + 2^-10 times, what (6) itself would give.
 
@@ -80,10 +81,12 @@ class Strategy:
     """The noisy numbers for the asked tables.
 
     sizes: n_i of each column; asked: W, different sets of columns
+    by_table: whether c_B is 1 / n_B
     """
 
     sizes: tuple[int, ...]
     asked: tuple[Columns, ...]
+    by_table: bool = False
 
     @cached_property
     def parts(self) -> tuple[Columns, ...]:
@@ -94,11 +97,12 @@ class Strategy:
     @cached_property
     def weights(self) -> Mapping[Columns, int]:
         """w_A, by (6)."""
+        power = 2 if self.by_table else 1  # c_B / n_B = n_B^-power
+        shares = {B: float(self.cells(B)) ** -power for B in self.asked}
         ideal = {
-            A: self.cells(A) / math.sqrt(math.fsum(1 / self.cells(B) for B in self.asked
-                                                   if set(A) <= set(B)))
+            A: self.cells(A) / math.sqrt(math.fsum(shares[B] for B in self.asked if {*A} <= {*B}))
             for A in self.parts
-        }  # fmt: skip
+        }
         unit = _LEAST_WEIGHT / min(ideal.values())
         return {A: math.ceil(w * unit) for A, w in ideal.items()}
 
