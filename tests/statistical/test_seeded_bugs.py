@@ -126,13 +126,18 @@ def test_gradient_rounds_meet_their_claimed_epsilon(adjacency: str) -> None:
     assert holds(rounds(adjacency=adjacency, epsilon=4.0))
 
 
-def test_each_of_several_kinds_of_rounds_meets_its_share_of_the_claim() -> None:
-    found = steps()
+@pytest.mark.parametrize("centre", ["pooled", "site"])
+def test_each_of_several_kinds_of_rounds_meets_its_share_of_the_claim(centre: str) -> None:
+    """With a centre of its own, a site adds all noise of its first sum itself. Such a sum is
+    computed in each run, so there are fewer runs, and .8 to .9 of the claim."""
+    found = steps(method=ONE_STEP | {"centre": centre})
     assert holds(found) and found.finding is not None
     ratios = {name: case["epsilon_low"] / case["claim"]
               for name, case in found.finding.details["cases"].items()}  # fmt: skip
     kinds = {f"rounds of {name}" for name in ("cohort", "centres", "products", "scores")}
-    assert kinds < ratios.keys() and all(0.9 <= ratios[name] <= 1.0 for name in kinds)
+    least = {"rounds of centres": 0.8} if centre == "site" else {}
+    assert kinds <= ratios.keys()
+    assert all(least.get(name, 0.9) <= ratios[name] <= 1.0 for name in kinds)
 
 
 @pytest.mark.parametrize("placement", ["sum", "site"])
@@ -313,11 +318,12 @@ BUGS: dict[str, tuple[Plant, Callable[[], Attacked], str]] = {
         planted(site_steps, "seeded_random", lambda real: lambda seed: real(bytes(32))),
         partial(rounds, **TWO_ROUNDS), "two messages",
     ),
-    "half the variance in the first of several sums": (
-        halved("centres"), steps, "rounds of centres",
+    "half the variance of a site's own noise": (
+        planted(site_steps.SiteSteps, "_own_noise", lambda real: lambda site, variance, *rest:
+                real(site, variance // 2, *rest)),
+        partial(steps, method=ONE_STEP | {"centre": "site"}), "rounds of centres",
     ),
-    "half the variance in the second": (halved("products"), steps, "rounds of products"),
-    "half the variance in the last": (halved("g"), steps, "rounds of scores"),
+    "half the variance in one of several sums": (halved("g"), steps, "rounds of scores"),
     "noise redrawn when asked again": (
         planted(Release, "key", numbered), short, "asked again",
     ),

@@ -37,6 +37,7 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
 from secagg.jobs.columns import Column, Count, Number
 from secagg.jobs.design_matrix import read_rows
+from secagg.privacy.accounting.requirements import sensitivity_of
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 
@@ -237,7 +238,7 @@ def _promised(planned: Planned, script: Script) -> float:
     replaced = planned.private.terms.adjacency is Adjacency.REPLACE
     total = 0.0
     for name, _ in script:
-        moved = planned.plans.stages[name].sensitivity
+        moved = sensitivity_of(planned.plans.stages[name])
         assert moved is not None
         total += ((moved.replace if replaced else moved.add) / _sigma(planned, name)) ** 2
     return math.sqrt(total)
@@ -343,9 +344,10 @@ def _moves(
     person's records together: one m-th of how m such records of a person change it.
     """
     stage = planned.plans.stages[asked.stage]
-    assert stage.sensitivity is not None
+    moved = sensitivity_of(stage)
+    assert moved is not None
     size = sum(field.size for field in stage.spec)
-    root = np.sqrt(np.array(stage.sensitivity.weights or (1,) * size, dtype=np.float64))
+    root = np.sqrt(np.array(moved.weights or (1,) * size, dtype=np.float64))
     unit = _sigma(planned, asked.stage) * root
     privacy = planned.job.privacy
     copies = 1 if privacy.person_norm is None else privacy.records_per_person

@@ -24,7 +24,9 @@ Cases. The guarantee must hold in each of these, if the job's settings allow it:
     moved to another site   with placement `site` and adjacency `replace`
     rounds of one kind      alone, against their own share of the budget, on the two data sets that
                             are furthest apart in them: noise that is too small in one kind of round
-                            could hide among the others
+                            could hide among the others. Nothing else is played if a site keeps a
+                            sum with noise of its own: what it answers later depends on that noise,
+                            and is judged as if it were any given number
 
 Threat model: the coordinator, with so many colluding sites as the job states. They know all records
 but the unit's, and what they sent themselves. With placement `site`, all sites collude that hold no
@@ -75,6 +77,7 @@ ERROR = 1e-5
 """Probability of a false alarm, of all cases together."""
 _RUNS = 60_000
 _FEWEST_RUNS = 3_000
+_RUNS_ALONE = 10_000  # if a contribution is computed in each
 _DRAWS = 2_000_000
 """Numbers of noise for each data set of a case; they determine how many runs there are."""
 _ANSWERS, _JOBS = 4, 2
@@ -115,17 +118,18 @@ class ManyRunEpsilon(Attack):
         neighbours = worst_neighbours(planned, rounds_of(planned), guess)
         cases = _cases(planned, neighbours)
         cases += _kinds(planned, cases[0], guess)
+        if _sites_keep(planned):
+            cases = [case for case in cases if case.only is not None]
         found = {case.name: _play(planned, case, guess, ERROR / len(cases)) for case in cases}
+        all_ratios = {name: _low(bound) / bound.claimed for name, bound in found.items()}
         # A kind of round alone says nothing of the whole run, unless it refutes its claim.
-        ratios = {
-            case.name: ratio
-            for case in cases
-            if (ratio := _low(bound := found[case.name]) / bound.claimed) > 1 or case.only is None
-        }
+        of_run = {case.name for case in cases if case.only is None} or set(found)
+        ratios = {name: r for name, r in all_ratios.items() if name in of_run or r > 1}
         worst = max(ratios, key=lambda name: ratios[name])
+        judged = {case.name for case in cases if case.only != COHORT} & (set(found) - of_run)
         value, failed = ratios[worst], ""
-        if value < _POWER:
-            failed = f"the bound reaches {value:.0%} of the claim, which shows too little"
+        if (least := min([value, *(all_ratios[name] for name in judged)])) < _POWER:
+            failed = f"the bound reaches {least:.0%} of the claim, which shows too little"
         details = {
             "worst_case": worst, "claim": terms.epsilon, "delta": terms.delta, "error": ERROR,
             "sensitivity_reached": neighbours.reached,
@@ -148,6 +152,7 @@ class _Case:
     known: sites that collude; see `secagg.audits.epsilon.repeated_runs.play` for the rest
     jobs: how many jobs on the same records
     only: the kind of round that is seen; None: all
+    runs: at most so many
     """
 
     name: str
@@ -158,6 +163,7 @@ class _Case:
     lost: tuple[str, ...] = ()
     jobs: int = 1
     only: str | None = None
+    runs: int | None = None
 
 
 def _cases(planned: Planned, neighbours: Neighbours) -> list[_Case]:
@@ -192,6 +198,11 @@ def _cases(planned: Planned, neighbours: Neighbours) -> list[_Case]:
     return found
 
 
+def _sites_keep(planned: Planned) -> bool:
+    """Return whether sites add noise of their own to a sum, and use what they find later."""
+    return any(stage.training for stage in planned.plans.stages.values())
+
+
 def _kinds(planned: Planned, base: _Case, seed: int) -> list[_Case]:
     """Return the cases of the count of records, and of each kind of round if there are several."""
     found = [replace(base, name=f"rounds of {COHORT}", script=(), only=COHORT)]
@@ -201,8 +212,15 @@ def _kinds(planned: Planned, base: _Case, seed: int) -> list[_Case]:
     for kind in kinds if len(kinds) > 1 else ():
         worst = worst_neighbours(planned, [kind], seed)
         extra = _extra(worst, holders, copies)
-        name = f"rounds of {kind.stage}"
-        found.append(replace(base, name=name, extra=extra, script=worst.script, only=kind.stage))
+        known, runs = base.known, None
+        if planned.plans.stages[kind.stage].training:  # the site's own noise is enough
+            known, runs = tuple(s for s in planned.public.sites if s not in holders), _RUNS_ALONE
+        found.append(
+            replace(
+                base, name=f"rounds of {kind.stage}", extra=extra, script=worst.script,
+                only=kind.stage, known=known, runs=runs,
+            )
+        )  # fmt: skip
     return found
 
 
@@ -233,7 +251,7 @@ def _runs(planned: Planned, case: _Case) -> int:
     sites, plans = len(planned.public.sites), planned.plans.plans
     numbers = plans[COHORT].noised + sum(plans[stage].noised for stage, _ in case.script)
     wanted = _DRAWS // (numbers * sites * case.answers * case.jobs)
-    return min(max(wanted, _FEWEST_RUNS), _RUNS)
+    return min(max(wanted, _FEWEST_RUNS), case.runs or _RUNS)
 
 
 def _releases(planned: Planned, case: _Case, extra: Extra, runs: int, seed: int) -> Array:
