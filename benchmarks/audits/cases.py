@@ -13,7 +13,7 @@ GRAPH = {"variables": ["x", "y", "z"]}
 CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
-    "tables": {"columns": [["case", "group"], ["case", "group", "late"]]},
+    "tables": {"columns": [["case", "group"], ["late"]]},
     "logistic": BINARY,
     "poisson": {"outcome": "count", "predictors": ["x", "y"]},
     "one_step": REGRESSION,

@@ -50,8 +50,8 @@ def _shown(table: Mapping[str, Any], level: float) -> ShownTable:
     caption = ""
     if error is not None:
         half = written.significant(critical_value(level) * error, 2)
-        caption = f"standard error of each count {written.significant(error, 2)}: noise alone; "
-        caption += f"{written.share(level)} interval ± {half}"
+        caption = f"standard error of each count (noise alone) {written.significant(error, 2)}"
+        caption += f", {written.share(level)} interval ± {half}"
     if len(flat) > _MOST_ROWS:
         more = f"the first {_MOST_ROWS} of {written.count(len(flat))} rows; result.json has all"
         caption = f"{caption}; {more}" if caption else more

@@ -53,8 +53,8 @@ def show_analysis(
             case TableKind.NETWORK:
                 _show_network(out, block, noised=noised)
             case TableKind.DESCRIPTION | TableKind.COUNTS | TableKind.NUMBERS:
-                for table in _tables(block, noised=noised):
-                    out.print(table)
+                for i, table in enumerate(_tables(block, noised=noised)):
+                    out.print(*[""] * bool(i), table, sep="\n")
     if not mark and block.notes:
         show_notes(out, name, block.notes)
 

@@ -160,7 +160,10 @@ class Strategy:
 
 
 def residuals(counts: Array) -> Array:
-    """Return n_A P_A x_A, whole numbers. counts: x_A in the shape of its table"""
+    """Return n_A P_A x_A: whole numbers, exact in float64 up to 2^36 records at a site.
+
+    counts: x_A in the shape of its table
+    """
     for axis, n in enumerate(counts.shape):
         counts = n * counts - counts.sum(axis=axis, keepdims=True)
     return counts

@@ -237,6 +237,22 @@ def test_no_person_moves_the_sums_by_more_than_claimed(part: int) -> None:
         assert np.linalg.norm(parts[[0, 0, 0]].sum(axis=0)) >= 0.95 * 3 * claim.add
 
 
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+def test_the_noise_is_for_all_records_of_a_person(adjacency: str) -> None:
+    """A person with m records moves sums m times as far; whoever chose the column of persons, twice
+    for removing and replacing (`Sensitivity.of_chosen_persons`)."""
+
+    def variance(**more: Any) -> int:
+        privacy = NOISE | {"adjacency": adjacency, **more}
+        return planned([["sex", "ill"], ["ward"]], privacy=privacy).public.noise["cells"].variance
+
+    one = variance(person="who", person_pinned=True, records_per_person=1)
+    several = variance(person="who", person_pinned=True, records_per_person=4)
+    assert one == pytest.approx(variance(), rel=1e-9)
+    assert several == pytest.approx(16 * one, rel=1e-9)
+    assert variance(person="who", records_per_person=1) > 1.9 * one
+
+
 # --- jobs that do not fit -------------------------------------------------------------------------
 
 
