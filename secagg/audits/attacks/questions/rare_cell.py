@@ -87,7 +87,9 @@ class RareCell(Attack):
     def run(self, view: View, rng: np.random.Generator) -> dict[Cell, int] | None:
         """Return the counts that the sums give; None if they are no sums over records."""
         used = _first_rounds(view)
-        size = _SPARE + 2 * sum(len(flat(seen.total)) for seen in used.rounds)
+        numbers = sum(len(flat(seen.total)) for seen in used.rounds)
+        # so that no cell is without a made-up record
+        size = _SPARE + (12 if _counts_cells(view) and numbers <= _NUMBERS else 2) * numbers
         made = made_up(view, size, rng)
         singles = [_contribution(used, made, slice(i, i + 1)) for i in range(size)]
         together = _contribution(used, made, slice(0, _SPARE))
