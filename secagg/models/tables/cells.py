@@ -27,7 +27,7 @@ from secagg.errors import JobError
 from secagg.models.tables.strategy import Columns, Strategy
 
 MOST_NUMBERS = 100_000
-MOST_COLUMNS = 16
+MOST_COLUMNS, MOST_TABLES = 16, 1000
 _WHERE = "method.columns"
 
 
@@ -76,8 +76,11 @@ class Tables:
         by_table: bool = False,
     ) -> Tables:
         """Raises `JobError` for tables that do not fit the columns."""
-        if not tables:
-            raise JobError(_WHERE, "is empty", "Name the columns of at least one table.")
+        if not 0 < len(tables) <= MOST_TABLES:
+            what = f"has {len(tables)} tables"
+            raise JobError(
+                _WHERE, what, f"Name the columns of at least one, at most {MOST_TABLES}."
+            )
         used = {name for table in tables for name in table}
         for name in used:
             if name not in public.columns:

@@ -98,11 +98,11 @@ class Strategy:
     def weights(self) -> Mapping[Columns, int]:
         """w_A, by (6)."""
         power = 2 if self.by_table else 1  # c_B / n_B = n_B^-power
-        shares = {B: float(self.cells(B)) ** -power for B in self.asked}
-        ideal = {
-            A: self.cells(A) / math.sqrt(math.fsum(shares[B] for B in self.asked if {*A} <= {*B}))
-            for A in self.parts
-        }
+        shares: dict[Columns, list[float]] = {A: [] for A in self.parts}  # the terms of a_A
+        for B in self.asked:
+            for A in subsets(B):
+                shares[A].append(float(self.cells(B)) ** -power)
+        ideal = {A: self.cells(A) / math.sqrt(math.fsum(a)) for A, a in shares.items()}
         unit = _LEAST_WEIGHT / min(ideal.values())
         return {A: math.ceil(w * unit) for A, w in ideal.items()}
 
