@@ -77,11 +77,9 @@ class Tables:
     ) -> Tables:
         """Raises `JobError` for tables that do not fit the columns."""
         if not 0 < len(tables) <= MOST_TABLES:
-            what = f"has {len(tables)} tables"
-            raise JobError(
-                _WHERE, what, f"Name the columns of at least one, at most {MOST_TABLES}."
-            )
-        used = {name for table in tables for name in table}
+            advice = f"Name the columns of at least one table, and at most {MOST_TABLES}."
+            raise JobError(_WHERE, f"has {len(tables)} tables", advice)
+        used = dict.fromkeys(name for table in tables for name in table)
         for name in used:
             if name not in public.columns:
                 advice = f"Columns are {', '.join(public.columns)}."
