@@ -1,7 +1,7 @@
 """Regressions under noise: error, interval width and coverage on real records, by mechanism.
 
     python -m benchmarks.noise.regressions run FILE [--draws 200] [--studies nhefs ...]
-        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
+        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5] [--methods one_step ...]
     python -m benchmarks.noise.regressions table FILE
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
@@ -125,6 +125,8 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
     study = STUDIES[name](family)
     table, rng = resampled(study, name, family, draw)
     for method in methods(study):
+        if args.methods and method.split(",")[0] not in args.methods:
+            continue
         for epsilon in args.epsilons:
             key = (name, family, method, epsilon, draw)
             if key in done:
@@ -199,6 +201,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=["gaussian", "binomial"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--sites", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", choices=["one_step", "moments", "gradient"])
     args = parser.parse_args()
     measure(args) if args.what == "run" else print_table(args)
 

@@ -1,8 +1,9 @@
 """Regressions under central noise on pooled records, by peers: error beside secagg's over sums.
 
+    python -m benchmarks.peers.private_regressions tune FILE
     python -m benchmarks.peers.private_regressions run FILE [--draws 20] [--studies nhefs ...]
         [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--peers adassp ...]
-    python -m benchmarks.peers.private_regressions table FILE --ours REGRESSIONS [--long]
+    python -m benchmarks.peers.private_regressions table FILE --ours REGRESSIONS
 
 REGRESSIONS is a file of `benchmarks.noise.regressions`, whose draws have the same records. Delta is
 1e-5; adding or removing one record is protected. diffprivlib protects replacing one, at the 2
@@ -22,10 +23,11 @@ predictors, and outcomes to `bound` ("typical"), both from benchmarks/noise/stud
     dp_sgd      Opacus
     zero        all slopes 0
 
-Each peer runs at several settings. The table has each at the setting that is best on `simulated`
-(by epsilon and family), and in brackets at the best for this very study, in hindsight. None of the
-peers has intervals. The error is that of `benchmarks.noise.regressions`: the root mean square over
-draws and slopes of (estimate less fit without noise), standardised. A fit that fails counts as 0.
+`tune` runs three draws at every setting of every peer. `run` then runs two settings: the one that
+is best on `simulated` (by epsilon and family), and the one that is best on the study itself, in
+hindsight; the table has the error with the latter in brackets. None of the peers has intervals. The
+error is that of `benchmarks.noise.regressions`: the root mean square over draws and slopes of
+(estimate less fit without noise), standardised. A fit that fails counts as 0.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ from secagg.sessions.planned_job import Planned
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
+TUNING = 3  # draws
 PEERS = ("zero", "adassp", "cross", "tukey", "functional", "objective", "dp_sgd")
 
 
@@ -149,10 +152,28 @@ def fitted(
     return dp_sgd(r.z, r.y, family, epsilon, DELTA, seed, **s)
 
 
+Best = dict[tuple[str, str, float, str], str]
+
+
+def best_settings(rows: list[dict[str, Any]]) -> Best:
+    """Return the best setting of the first draws, by study, family, epsilon and peer."""
+    errors: dict[tuple[str, str, float, str], dict[str, list[Any]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for r in rows:
+        if r["draw"] < TUNING:
+            key = (r["study"], r["family"], r["epsilon"], r["peer"])
+            errors[key][r["setting"]].append(r["error"])
+    return {key: min(of, key=lambda s: root_mean_square(of[s])[0]) for key, of in errors.items()}
+
+
 def measure(args: argparse.Namespace) -> None:
+    rows = stored_rows(args.file)
     done = {(r["study"], r["family"], r["peer"], r["setting"], r["epsilon"], r["draw"])
-            for r in stored_rows(args.file)}  # fmt: skip
-    for draw in range(args.draws):
+            for r in rows}  # fmt: skip
+    tuning = args.what == "tune"
+    best = {} if tuning else best_settings(rows)
+    for draw in range(TUNING if tuning else args.draws):
         for name in args.studies:
             for family in args.families:
                 cells = [
@@ -161,6 +182,11 @@ def measure(args: argparse.Namespace) -> None:
                     for setting in settings(peer, family)
                     for epsilon in args.epsilons
                     if (name, family, peer, _words(setting), epsilon, draw) not in done
+                    and (
+                        tuning
+                        or _words(setting)
+                        in {best[study, family, epsilon, peer] for study in (name, "simulated")}
+                    )
                 ]
                 if cells:
                     _draw(args.file, name, family, draw, cells)
@@ -193,53 +219,55 @@ def _words(setting: dict[str, Any]) -> str:
 
 
 def print_table(args: argparse.Namespace) -> None:
-    errors: dict[tuple[str, str, float, str], dict[str, list[Any]]] = defaultdict(
+    theirs = stored_rows(args.file)
+    best = best_settings(theirs)
+    ours = stored_rows(args.ours) if args.ours else []
+    for r in ours:  # norms are the settings of moments, and the best of all draws is hindsight
+        r["peer"], _, r["setting"] = r["method"].partition(", ")
+    rows: dict[tuple[str, str, float, str], dict[str, list[Any]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for r in stored_rows(args.file):
-        errors[r["study"], r["family"], r["epsilon"], r["peer"]][r["setting"]].append(r)
-    for r in stored_rows(args.ours) if args.ours else []:
-        if "error" in r:  # of our methods, norms are the setting
-            name, _, norm = r["method"].partition(", ")
-            errors[r["study"], r["family"], r["epsilon"], name][norm].append(r)
-    for family in ("gaussian", "binomial"):
-        used = {key[3] for key in errors if key[1] == family}
-        peers = [p for p in ("one_step", "moments", "gradient", *PEERS) if p in used]
-        print(f"\n| {family} | epsilon | " + " | ".join(peers) + " |")
-        print("|---|--:|" + "--:|" * len(peers))
+    for r in [*ours, *theirs]:
+        if "error" in r:
+            key = (r["study"], r["family"], r["epsilon"], r["peer"])
+            rows[key][r["setting"]].append(r)
+    for family in args.families:
+        peers = [p for p in ("one_step", "moments", "gradient", *PEERS)
+                 if any(key[1] == family and key[3] == p for key in rows)]  # fmt: skip
+        print(f"\n| {family} | epsilon | draws | " + " | ".join(peers) + " |")
+        print("|---|--:|--:|" + "--:|" * len(peers))
         for name in STUDIES:
-            for epsilon in sorted({key[2] for key in errors if key[:2] == (name, family)}):
-                cells = [_cell(errors, name, family, epsilon, peer) for peer in peers]
-                print(f"| {name} | {epsilon:g} | " + " | ".join(cells) + " |")
-    if args.long:
-        _print_settings(errors)
+            for epsilon in args.epsilons:
+                of = {peer: rows[name, family, epsilon, peer] for peer in peers}
+                counts = [len(found) for each in of.values() for found in each.values()]
+                if not counts:
+                    continue
+                cells = [
+                    _cell(each, best.get(("simulated", family, epsilon, peer), ""),
+                          best.get((name, family, epsilon, peer)))
+                    for peer, each in of.items()
+                ]  # fmt: skip
+                print(f"| {name} | {epsilon:g} | {max(counts)} | " + " | ".join(cells) + " |")
 
 
-def _cell(errors: Any, name: str, family: str, epsilon: float, peer: str) -> str:
-    """Return the error at the setting that is best on `simulated`, and at the best of this study.
+def _cell(rows: dict[str, list[Any]], tuned: str, hindsight: str | None) -> str:
+    """Return the error at the tuned setting, and in brackets at the best in hindsight.
 
-    `moments` has its default in place of the former.
+    tuned: "" for a method's default; hindsight: None for the best of all rows
     """
-    found = {s: _error(rows) for s, rows in errors[name, family, epsilon, peer].items()}
-    if not found:
+    if not rows:
         return ""
-    of_tuning = errors["simulated", family, epsilon, peer] or errors[name, family, epsilon, peer]
-    chosen = min(of_tuning, key=lambda s: _error(of_tuning[s])[0])
-    chosen = "" if "" in found else chosen
-    if chosen not in found:
-        return ""
-    (error, se), best = found[chosen], min(error for error, _ in found.values())
+    found = {s: root_mean_square([r["error"] for r in each]) for s, each in rows.items()}
+    if hindsight is None:
+        hindsight = min(found, key=lambda s: found[s])
+    error, se = found[tuned]
     words = f"{_short(error)} ± {_short(se)}" if error < _SHOWN else f"> {_SHOWN}"
-    failed = np.mean([r.get("failed", False) for r in errors[name, family, epsilon, peer][chosen]])
+    failed = np.mean([r.get("failed", False) for r in rows[tuned]])
     words += f", {failed:.0%} fail" if failed else ""
-    return words + (f" ({_short(best)})" if len(found) > 1 else "")
+    return words + (f" ({_short(found[hindsight][0])})" if len(found) > 1 else "")
 
 
 _SHOWN = 10
-
-
-def _error(rows: list[dict[str, Any]]) -> tuple[float, float]:
-    return root_mean_square([r["error"] for r in rows])
 
 
 def _short(value: float) -> str:
@@ -248,17 +276,9 @@ def _short(value: float) -> str:
     )
 
 
-def _print_settings(errors: Any) -> None:
-    """Print the settings that are best on `simulated` and on each study."""
-    print("\n| study, family | epsilon | peer | best setting | draws |\n|---|--:|---|---|--:|")
-    for (name, family, epsilon, peer), of in sorted(errors.items()):
-        best = min(of, key=lambda s: _error(of[s])[0])
-        print(f"| {name}, {family} | {epsilon:g} | {peer} | {best} | {len(of[best])} |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("what", choices=["tune", "run", "table"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
@@ -266,9 +286,8 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--ours", type=Path)
-    parser.add_argument("--long", action="store_true", help="the settings, too")
     args = parser.parse_args()
-    measure(args) if args.what == "run" else print_table(args)
+    print_table(args) if args.what == "table" else measure(args)
 
 
 if __name__ == "__main__":
