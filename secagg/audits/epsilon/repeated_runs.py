@@ -81,15 +81,20 @@ class Runs:
     runs: int
     sent: list[tuple[str, dict[str, list[RingVector]]]] = field(default_factory=list)
 
-    def view(self, known: Collection[str] = (), apart: bool = False) -> Array:
+    def view(
+        self, known: Collection[str] = (), apart: bool = False, only: str | None = None
+    ) -> Array:
         """Return one row a run: the sum of the releases of all sites but the known ones.
 
         known: sites that tell the adversary what they sent, so that it is subtracted
         apart: the adversary sees each other site's release alone, beside one another
+        only: the rounds of this stage; None: all
         The mean is taken of answers to the same question.
         """
         columns: list[Array] = []
         for stage, answers in self.sent:
+            if only not in (None, stage):
+                continue
             others = [vectors for site, vectors in sorted(answers.items()) if site not in known]
             groups = [[each] for each in others] if apart else [others]
             columns += [self._mean(stage, group) for group in groups]
