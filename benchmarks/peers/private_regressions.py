@@ -21,6 +21,8 @@ predictors, and outcomes to `bound` ("typical"), both from benchmarks/noise/stud
     functional  diffprivlib's LinearRegression
     objective   diffprivlib's LogisticRegression
     dp_sgd      Opacus
+    rounds      noisy gradient rounds over secagg's sums, with the mean of late iterates: no peer,
+                but what a method of many rounds could reach
     zero        all slopes 0
 
 `tune` runs three draws at every setting of every peer. `run` then runs two settings: the one that
@@ -58,13 +60,14 @@ from benchmarks.peers.private_libraries import (
     objective_perturbation,
     shortened,
 )
+from benchmarks.peers.private_rounds import gradient_rounds
 from secagg.models.one_step.columns import Columns
 from secagg.sessions.planned_job import Planned
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
 TUNING = 3  # draws
-PEERS = ("zero", "adassp", "cross", "tukey", "functional", "objective", "dp_sgd")
+PEERS = ("zero", "adassp", "cross", "tukey", "functional", "objective", "dp_sgd", "rounds")
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,10 @@ def settings(peer: str, family: str) -> list[dict[str, Any]]:
         pairs = [("bounds", 1.0), ("typical", 0.8), ("typical", 1.2)]
         return [{"know": w, "norm": k, "C": C}
                 for w, k in pairs for C in (0.03, 0.1, 0.3, 1.0, 10.0)] * (not linear)  # fmt: skip
+    if peer == "rounds":
+        return [{"know": "typical", "rounds": rounds, "clip": clip, "rate": rate}
+                for rounds in (30, 100) for clip in (1.5, 3.0, 5.0)
+                for rate in ((0.1, 0.3) if linear else (0.5, 1.5))]  # fmt: skip
     rates = (0.02, 0.05, 0.2) if linear else (0.1, 0.3, 1.5)
     return [{"know": "typical", "steps": steps, "clip": clip, "rate": rate}
             for steps in (100, 400) for clip in (0.5, 1.5, 4.0) for rate in rates]  # fmt: skip
@@ -149,6 +156,8 @@ def fitted(
     if peer == "objective":
         norm = s["norm"] * math.sqrt(r.z.shape[1])
         return objective_perturbation(r.z, r.y, norm, 2 * epsilon, s["C"], seed)
+    if peer == "rounds":
+        return gradient_rounds(r.z, r.y, family, epsilon, DELTA, rng, **s)
     return dp_sgd(r.z, r.y, family, epsilon, DELTA, seed, **s)
 
 
