@@ -116,7 +116,12 @@ class ManyRunEpsilon(Attack):
         cases = _cases(planned, neighbours)
         cases += _kinds(planned, cases[0], guess)
         found = {case.name: _play(planned, case, guess, ERROR / len(cases)) for case in cases}
-        ratios = {name: _low(bound) / bound.claimed for name, bound in found.items()}
+        # A kind of round alone says nothing of the whole run, unless it refutes its claim.
+        ratios = {
+            case.name: ratio
+            for case in cases
+            if (ratio := _low(bound := found[case.name]) / bound.claimed) > 1 or case.only is None
+        }
         worst = max(ratios, key=lambda name: ratios[name])
         value, failed = ratios[worst], ""
         if value < _POWER:
