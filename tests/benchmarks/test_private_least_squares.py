@@ -49,6 +49,7 @@ def test_distance_to_unsafety_of_known_volumes(peer) -> None:
     dense = np.log([128, 64, 1, *np.linspace(0.999, 0.987, 13)])
     assert peer.distance_to_unsafety(dense, 1.1, 0.5, 6) == 1
     assert peer.distance_to_unsafety(np.log(2.0 ** np.arange(7, -1, -1)), 1.1, 0.5, 4) == -1
+    assert peer.distance_to_unsafety(np.zeros(200), 4.0, 0.5, 50) == 48  # V_1 is the first
 
 
 def test_a_point_is_uniform_among_those_of_its_depth(peer) -> None:
@@ -85,3 +86,17 @@ def test_few_models_fail_the_check_and_many_equal_ones_pass(peer) -> None:
     rng = np.random.default_rng(6)
     assert peer.chosen_by_depth(rng.normal(size=(40, 3)), 1.0, 1e-5, rng) is None
     assert peer.chosen_by_depth(rng.normal(size=(1000, 3)), 4.0, 1e-5, rng) is not None
+
+
+@pytest.mark.parametrize("know", ["bounds", "typical"])
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_slopes_of_peers_units_are_turned_into_own_units(know: str, family: str) -> None:
+    ours = import_module("benchmarks.noise.regressions")
+    theirs = import_module("benchmarks.peers.private_regressions")
+    study = import_module("benchmarks.noise.studies").hospitals(family)
+    plan, rows = ours.unclipped(study, study.table)
+    X, y, _ = ours.own_units(plan, rows, study)
+    r = theirs.records(study, plan, rows.values, know)
+    b, _ = ours.exact(np.column_stack([np.ones(len(r.z)), r.z]), r.y, family)
+    np.testing.assert_allclose(b , ours.exact(X, y, family)[0], rtol=1e-6)
+    assert np.all((r.low - 1e-9 <= r.z) & (r.z <= r.high + 1e-9))
