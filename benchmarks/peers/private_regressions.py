@@ -165,7 +165,10 @@ Best = dict[tuple[str, str, float, str], str]
 
 
 def best_settings(rows: list[dict[str, Any]]) -> Best:
-    """Return the best setting of the first draws, by study, family, epsilon and peer."""
+    """Return the best setting of the first draws, by study, family, epsilon and peer.
+
+    Of equal ones (TukeyEM's, where all fail), the last: with the most models.
+    """
     errors: dict[tuple[str, str, float, str], dict[str, list[Any]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -173,7 +176,10 @@ def best_settings(rows: list[dict[str, Any]]) -> Best:
         if r["draw"] < TUNING:
             key = (r["study"], r["family"], r["epsilon"], r["peer"])
             errors[key][r["setting"]].append(r["error"])
-    return {key: min(of, key=lambda s: root_mean_square(of[s])[0]) for key, of in errors.items()}
+    return {
+        key: min(reversed(of), key=lambda s: root_mean_square(of[s])[0])
+        for key, of in errors.items()
+    }
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -243,20 +249,22 @@ def print_table(args: argparse.Namespace) -> None:
     for family in args.families:
         peers = [p for p in ("one_step", "moments", "gradient", *PEERS)
                  if any(key[1] == family and key[3] == p for key in rows)]  # fmt: skip
-        print(f"\n| {family} | epsilon | draws | " + " | ".join(peers) + " |")
-        print("|---|--:|--:|" + "--:|" * len(peers))
+        print(f"\n| {family} | epsilon | " + " | ".join(peers) + " |")
+        print("|---|--:|" + "--:|" * len(peers))
+        draws: dict[str, set[int]] = defaultdict(set)
         for name in STUDIES:
             for epsilon in args.epsilons:
                 of = {peer: rows[name, family, epsilon, peer] for peer in peers}
-                counts = [len(found) for each in of.values() for found in each.values()]
-                if not counts:
+                if not any(of.values()):
                     continue
-                cells = [
-                    _cell(each, best.get(("simulated", family, epsilon, peer), ""),
-                          best.get((name, family, epsilon, peer)))
-                    for peer, each in of.items()
-                ]  # fmt: skip
-                print(f"| {name} | {epsilon:g} | {max(counts)} | " + " | ".join(cells) + " |")
+                cells = []
+                for peer, each in of.items():
+                    tuned = best.get(("simulated", family, epsilon, peer), "")
+                    cells.append(_cell(each, tuned, best.get((name, family, epsilon, peer))))
+                    draws[peer].add(len(each[tuned]))
+                print(f"| {name} | {epsilon:g} | " + " | ".join(cells) + " |")
+        counts = (f"{peer} {min(n)} to {max(n)}" for peer, n in draws.items())
+        print("\nDraws: " + ", ".join(counts) + ".")
 
 
 def _cell(rows: dict[str, list[Any]], tuned: str, hindsight: str | None) -> str:
