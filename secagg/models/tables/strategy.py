@@ -29,7 +29,8 @@ and for two records whose levels differ in the columns D,
     replace   sum over A of  (2 / w_A) (n_A r_A - prod over i in A of c_i),                      (4)
 
 with c_i = -n_i for columns in D and n_i (n_i - 1) for the others, at the D for which it is largest.
-Some records attain both.
+Some records attain both. With weights (6), (4) is never below (3), which is the change if an
+incomplete record, which is left out, replaces a record (docs/math/tables.md).
 
 P_A y_A / n_A estimates the part of A, and (1) gives all asked tables. They agree in every margin,
 and each is the generalised least squares estimate. A cell of B has the variance
@@ -135,7 +136,7 @@ class Strategy:
                 joint = joint * np.array([n * (n - 1.0), -n]).reshape(along)
             of_levels += 2 / self.weights[A] * (self.cells(A) * self.rank(A) - joint)
         weights = tuple(self.weights[A] for A in self.parts for _ in range(self.cells(A)))
-        replace = math.sqrt(float(of_levels.max()))
+        replace = math.sqrt(max(add, float(of_levels.max())))  # an incomplete one replaces a record
         return Sensitivity(math.sqrt(add) * _ROUND_UP, replace * _ROUND_UP, weights)
 
     def variance_of_cell(self, table: Columns) -> float:
