@@ -257,9 +257,8 @@ def check_table_cells(
             who,
             f"fewer than {minimum} records over all sites are in one of the cells of the tables, "
             "and at least one",
-            "Ask for tables with fewer columns or levels; [columns] can join rare levels if the "
-            "sites' mappings do. Or let the sites agree on a smaller release.min_cell_records. Or "
-            "use [privacy].",
+            "Ask for tables with fewer columns, or let the sites join rare levels in their files. "
+            "Or let them agree on a smaller release.min_cell_records. Or use [privacy].",
         )
 
 
