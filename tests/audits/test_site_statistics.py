@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.runs.audited import attacked, job, tables
 
@@ -35,6 +36,19 @@ def test_in_clear_a_contribution_has_the_noise_of_one_site() -> None:
     found = attacked(data, "identified_share", method, protocol="plain", privacy=privacy)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert 0.05 < found.finding.value < 0.5
+
+
+@pytest.mark.parametrize(("protocol", "value"), [("plain", 1.0), ("masked", 0.0)])
+def test_counts_that_differ_by_a_record_are_a_sites_own_in_clear(
+    protocol: str, value: float
+) -> None:
+    """Small changes of records change no count, and exchanged records change none of the sums. In
+    clear they do, here by one or two."""
+    data = {f"s{k}": pd.DataFrame({"ill": [0, 1] * 20 + [k % 2] * 2}) for k in range(3)}
+    method, columns = {"name": "tables", "columns": [["ill"]]}, {"ill": {"type": "binary"}}
+    found = attacked(data, "identified_share", method, protocol=protocol, columns=columns)
+    assert found.finding is not None and found.finding.value == value
+    assert found.finding.details["pooled"] is (value == 0)
 
 
 def test_sums_have_the_noise_of_the_sites_that_took_part(tmp_path: Path) -> None:
