@@ -76,7 +76,7 @@ def departing(facts: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_states_what_a_dishonest_coordinator_learns(name: str) -> None:
     said = departing(declared(name))
-    asked_once = name in ("moments", "local_graphs")
+    asked_once = name in ("moments", "local_graphs", "tables")
     assert ("sites are asked once" in said) is asked_once
     assert ("trusted to send what the method computes" in said) is not asked_once
     assert (READS in said) is (name in ("sparse_regression", "sparse_markov"))

@@ -110,9 +110,9 @@ class CountTables:
             DisclosureKind.POOLED,
             "The counts of all records in each cell of the asked tables and their margins. They do "
             "not show how records are split over sites.",
-            ASKED_ONCE
-            + " But it sees counts below release.min_cell_records, with which its program ends the "
-            "run.",
+            "Such a coordinator sees counts below release.min_cell_records, with which its program "
+            "ends the run. It learns nothing else, because sites are asked once, with an empty "
+            "message. It still decides which sites are asked.",
             ASKED_ONCE,
             other_runs="Tables over the complete records of other columns can be subtracted. Sites "
             "judge levels in which two jobs differ, not combinations of levels.",
