@@ -26,6 +26,13 @@ def test_the_table_with_the_largest_relative_error_decides(error: float, verdict
     assert gaussian_mu(found["least_epsilon"], 1e-5) == pytest.approx(ratio, rel=1e-6)
 
 
+def test_without_a_guess_of_the_records_the_errors_are_still_known() -> None:
+    privacy = PRIVACY.model_copy(update={"expected_records": None})
+    found = table_feasibility(privacy, [CellError(f"t{i}", 4, 2.5) for i in range(9)])
+    assert found["verdict"] is None and len(found["tables"]) == 9
+    assert "t7 ± 2.5 and 1 more" in found["words"]
+
+
 def test_no_epsilon_is_enough_for_far_too_few_records() -> None:
     found = table_feasibility(PRIVACY, [CellError("a", 1000, 1000.0)])
     assert found["least_epsilon"] is None and found["verdict"] == "red"

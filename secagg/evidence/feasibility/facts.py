@@ -38,6 +38,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     """
     job, facts, clip = planned.job, planned.facts, planned.public.clip
     assert clip is not None  # with noise, records are always clipped
+    if facts.cell_errors is not None:
+        return table_feasibility(job.privacy, facts.cell_errors(planned.public))
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
     if facts.simulated:
@@ -45,8 +47,6 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         text = "assumes the typical ranges of the job, correlations of 0.3, and predictors that "
         text += "explain 20 %; with standard deviations half as large, the error is "
         return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
-    if facts.cell_errors is not None:
-        return table_feasibility(job.privacy, facts.cell_errors(planned.public))
     if facts.regression is None and any(
         stage.training or (stage.sensitivity and stage.max_rounds > 1)
         for stage in planned.plans.stages.values()

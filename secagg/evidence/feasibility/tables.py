@@ -29,19 +29,23 @@ _MOST_LISTED = 8
 def table_feasibility(privacy: Privacy, errors: Sequence[CellError]) -> dict[str, Any]:
     """Return the verdict about the table whose relative error is the largest, and all errors."""
     epsilon, delta, records = privacy.epsilon, privacy.delta, privacy.expected_records
-    assert epsilon is not None and delta is not None and records is not None
+    assert epsilon is not None and delta is not None
+    tables = [{"table": each.table, "cells": each.cells, "error": each.error} for each in errors]
+    if records is None:
+        listed = _listed([f"{each.table} ± {two_digits(each.error)}" for each in errors])
+        words = f"not judged: set privacy.expected_records; standard error of a cell: {listed}"
+        return {"verdict": None, "words": words, "tables": tables}
     relative = [each.error * each.cells / records for each in errors]
     worst = max(relative)
     verdict = Verdict.RED
     if worst <= USABLE_ERROR:
         verdict = Verdict.GREEN if worst <= GREEN_ERROR else Verdict.AMBER
-    listed = [
+    listed = _listed([
         f"{each.table} ± {two_digits(each.error)} ({percent(part)})"
-        for each, part in zip(errors[:_MOST_LISTED], relative, strict=False)
-    ]
-    more = f" and {len(errors) - _MOST_LISTED} more" * (len(errors) > _MOST_LISTED)
+        for each, part in zip(errors, relative, strict=True)
+    ])  # fmt: skip
     words = f"{verdict.value}: expected error of a cell (relative to the table's mean count) "
-    words += f"{', '.join(listed)}{more}"
+    words += listed
     # The error is proportional to 1 / mu, and the mean count to the number of records.
     least = gaussian_epsilon(gaussian_mu(epsilon, delta) * worst / USABLE_ERROR, delta)
     least_records = math.ceil(records * worst / USABLE_ERROR)
@@ -52,7 +56,10 @@ def table_feasibility(privacy: Privacy, errors: Sequence[CellError]) -> dict[str
     return {
         "verdict": verdict.value, "error": worst, "words": words,
         "least_epsilon": least if least <= MAX_EPSILON else None, "least_records": least_records,
-        "tables": [
-            {"table": each.table, "cells": each.cells, "error": each.error} for each in errors
-        ],
+        "tables": tables,
     }  # fmt: skip
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_LISTED} more" * (len(texts) > _MOST_LISTED)
+    return ", ".join(texts[:_MOST_LISTED]) + more
