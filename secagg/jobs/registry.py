@@ -10,11 +10,25 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, cast
 
+from pydantic import BaseModel, ConfigDict
+
 from secagg.contracts import Method, SecureSum
-from secagg.contracts.noise import Placements
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.validation import build, unknown_key
-from secagg.errors import JobError
-from secagg.jobs.job import Named
+from secagg.errors import CapabilityError, JobError
+
+
+class Named(BaseModel):
+    """A method or protocol by name, with its settings; they are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys except the name."""
+        return dict(self.model_extra or {})
+
 
 METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
@@ -97,6 +111,20 @@ WHAT_A_RECORD_IS = (
 def placements() -> dict[str, Placements]:
     """Return where each method can have the noise of differential privacy."""
     return {name: _find(METHODS, "method", name).placements for name in METHODS}
+
+
+def default_placement(name: str) -> Placement:
+    """Return where a method has its noise if the job does not say: the first of its placements.
+
+    Raises `JobError` for an unknown method, `CapabilityError` for one that can have no noise.
+    """
+    if name not in METHODS:
+        _refuse_analysis(name)
+    possible: Placements = _find(METHODS, "method", name).placements
+    if not possible.where:
+        what = f"method {name!r} can have no noise: {possible.note}".rstrip(".")
+        raise CapabilityError("privacy", what, possible.instead)
+    return possible.where[0]
 
 
 def _refuse_analysis(name: str) -> None:
