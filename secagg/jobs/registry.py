@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from secagg.contracts import Method, SecureSum
+from secagg.contracts import AskedRegression, Method, SecureSum
 from secagg.contracts.noise import Placement, Placements
 from secagg.core.validation import build, unknown_key
 from secagg.errors import CapabilityError, JobError
@@ -50,6 +50,11 @@ METHODS = {
     "fedngr": ("secagg.models.neural.ngm.revealer", "FedNgr"),
     "torch_module": ("secagg.models.neural.torch_module", "TorchModule"),
 }
+REGRESSIONS_UNDER_NOISE = ("one_step", "moments", "gradient")
+"""Methods that `secagg plan` compares; each has `answering`."""
+
+Answer = tuple[str, tuple[dict[str, Any], ...], Placement]
+
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),
     "additive": ("secagg.protocols.additive", "Additive"),
@@ -125,6 +130,20 @@ def default_placement(name: str) -> Placement:
         what = f"method {name!r} can have no noise: {possible.note}".rstrip(".")
         raise CapabilityError("privacy", what, possible.instead)
     return possible.where[0]
+
+
+def answers(asked: Sequence[AskedRegression]) -> list[Answer]:
+    """Return the ways to answer regressions under noise: in one job, or else in one job for each.
+
+    A way is a method, the settings of its jobs, and a placement.
+    """
+    found = list[Answer]()
+    for name in REGRESSIONS_UNDER_NOISE:
+        kind = _find(METHODS, "method", name)
+        jobs = [(settings,) for settings in kind.answering(*asked)]
+        jobs = jobs or list(zip(*(kind.answering(each) for each in asked), strict=True))
+        found += [(name, each, place) for each in jobs for place in kind.placements.where]
+    return found
 
 
 def _refuse_analysis(name: str) -> None:

@@ -19,14 +19,16 @@ Not covered: columns whose values are skewed or whose effects are not linear; wr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from secagg.contracts import (
+    AskedRegression,
+    FirstOrder,
     FisherLaw,
     PublicFacts,
     RecordCount,
@@ -38,6 +40,7 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Noise
 from secagg.core.arrays import Array
+from secagg.jobs.columns import Column, Number
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import (
     GREEN_ERROR,
@@ -50,6 +53,9 @@ from secagg.privacy.expected_error import (
 )
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RUNS = 6
 _MOST_NUMBERS = 1_000_000  # records times the square of the number of columns
@@ -110,7 +116,7 @@ def _error(
     most = _MOST_NUMBERS // len(public.variables) ** 2
     chosen = min(max(records, _LEAST_RECORDS), max(most, _LEAST_RECORDS))
     noise *= min(1.0, chosen / records)  # fewer records with as much less noise
-    noised = replace(public, noise={s: _times(n, noise) for s, n in public.noise.items()})
+    noised = replace(public, noise={s: times(n, noise) for s, n in public.noise.items()})
     exact = replace(public, noise={})
     squares, sizes, lengths = [], [], []
     for _ in range(runs or _RUNS):
@@ -125,7 +131,8 @@ def _error(
     return float(f"{error:.2g}"), float(f"{np.mean(lengths):.2g}")
 
 
-def _times(noise: Noise, factor: float) -> Noise:
+def times(noise: Noise, factor: float) -> Noise:
+    """Return noise whose standard deviation is multiplied by a factor."""
     return replace(noise, variance=max(1, round(noise.variance * factor**2)))
 
 
@@ -165,6 +172,52 @@ def _records(
     return [SiteRecords(part, 0, np.zeros(len(public.columns))) for part in parts]
 
 
+def simulated_table(
+    columns: Mapping[str, Column], public: PublicFacts, asked: AskedRegression, count: int,
+    spread: float, rng: np.random.Generator,
+) -> pd.DataFrame:  # fmt: skip
+    """Return simulated records as a table: the assumptions are those of `Assumptions`.
+
+    public: without noise. Columns have equal correlations, and the predictors of the regression
+        equal slopes; all levels of a categorical column are equally likely
+    """
+    import pandas as pd  # noqa: PLC0415  # as the job's readers do
+
+    family, assumed = asked.family, Assumptions(count, 1, 1, 1.0)
+    law = family.fisher or FisherLaw()
+    rho, shared = assumed.correlation, rng.normal(size=count)
+    latent = {
+        name: math.sqrt(rho) * shared + math.sqrt(1 - rho) * rng.normal(size=count)
+        for name in columns
+    }
+    predictors = dict.fromkeys(name.partition("=")[0] for name in asked.predictors)
+    signal = np.sum([latent[name] for name in predictors], axis=0)
+    signal /= signal.std()
+    if family.linear:
+        latent[asked.outcome] = math.sqrt(assumed.explained) * signal + math.sqrt(
+            1 - assumed.explained
+        ) * rng.normal(size=count)
+    table = {}
+    for name, column in columns.items():
+        places = public.positions[name]
+        first = public.variables[places[0]]
+        if not isinstance(column, Number):
+            share = 0.5 + first.half_range * first.typical_centre  # of each level but the first
+            ends = np.quantile(latent[name], 1 - share * np.arange(1, len(places) + 1))
+            level = (latent[name][:, None] > ends).sum(axis=1)
+            if name == asked.outcome and not family.linear:
+                size = math.sqrt(law.signal(assumed.explained, assumed.outcome_variance))
+                eta = math.log(share / (1 - share)) + size * signal
+                level = (rng.random(count) < 1 / (1 + np.exp(-eta))).astype(int)
+            table[name] = np.array(column.levels)[level]
+            continue
+        u = np.clip(first.typical_centre + spread * first.typical_spread * latent[name], -1, 1)
+        values = first.midpoint + first.half_range * u
+        values = np.exp(values) if first.log else values
+        table[name] = np.rint(values) if first.count else values
+    return pd.DataFrame(table)
+
+
 def _column(public: PublicFacts, j: int, latent: Array, spread: float) -> Array:
     variable = public.variables[j]
     if not variable.indicator:
@@ -176,11 +229,13 @@ def _column(public: PublicFacts, j: int, latent: Array, spread: float) -> Array:
 
 
 def run_on(
-    planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator
-) -> Result:
+    planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator,
+    result: FirstOrder | None = None,
+) -> Result:  # fmt: skip
     """Run the method on these sites' records with normal noise in place of the discrete.
 
     public: the plan's, or with another noise. Sites of which only one is given count as all.
+    result: in place of the method's
     """
     method, count = planned.method, len(public.sites)
     stages = {stage.name: stage for stage in method.stages(public)}
@@ -203,7 +258,8 @@ def run_on(
     if counting is not None:
         records = _noised(records, counting, count, rng)
         variance = counting.sum_variance(count, counting.site_variance(count))
-    return method.result(state, public, RecordCount(float(records["records"][0]), variance))
+    counted = RecordCount(float(records["records"][0]), variance)
+    return (result or method.result)(state, public, counted)
 
 
 def _slopes(public: PublicFacts, result: Result) -> tuple[Array, Array]:

@@ -1,0 +1,328 @@
+"""Which mechanism answers a regression under noise with the least error, before data is read.
+
+Several methods answer the same linear or logistic regression under the same epsilon and delta
+(`secagg.jobs.registry.answers`). Each is planned as a job of its own, with the columns, rules,
+protocol and protected unit of the job, at each of its placements, and with several limits of
+records' norms where it has one. Then all run on the same simulated records
+(`secagg.evidence.feasibility.simulated`), which each reads as a site would: shortened by its own
+rules.
+
+The error is the root mean square, over runs and slopes in typical standard deviations, of the
+estimate less the fit to the records without noise and without any limit (least squares, or maximum
+likelihood), divided by the root mean square of that fit's slopes. So it has the bias of shortened
+records, unlike formula (1) of docs/math/expected-error.md. Intervals' length is relative to that of
+the same fit. Estimates that need draws from a posterior are taken to first order
+(`MethodFacts.first_order`).
+
+Several regressions. A method that answers them all by one release (moments) is given the whole
+budget; any other pays for each: with m of them, each has mu / root(m), so that all together have
+mu (Dong, Roth and Su 2022, corollary 3.3).
+
+Settings are chosen in a first pass of few runs. The table is of further runs, so the choice does
+not make the errors look smaller. `if_narrow`, `if_wide`: the error if all columns' standard
+deviations are half or twice what the job says.
+
+Not covered: as in `simulated`: columns that are skewed or have effects that are not linear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from secagg.contracts import AskedRegression, Family
+from secagg.core.arrays import Array
+from secagg.errors import UsageError
+from secagg.evidence.feasibility.simulated import run_on, simulated_table, times
+from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.jobs.job import Job, parse_job
+from secagg.jobs.privacy import Privacy
+from secagg.jobs.registry import answers
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.privacy.expected_error import percent
+from secagg.sessions.planned_job import Planned, plan_sites
+
+_NORMS = (0.6, 0.8, 1.0, 1.4)
+"""Limits of records' norms that are tried, relative to the root mean square norm expected."""
+_FIRST_RUNS, _RUNS, _SPREAD_RUNS = 2, 8, 3
+_MOST_NUMBERS = 300_000  # records times the square of the number of columns
+_LEAST_RECORDS = 50
+_MOST_REGRESSIONS = 3  # of several, so many are simulated
+_WRONG_GUESSES = 1.5
+"""Ways that are equally good bear wrong guesses if these cost at most so many times the least."""
+_SEED = 21
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to answer the regressions: one job for all of them, or one for each.
+
+    changed: the keys of `[method]` and `[privacy]` that differ from the job's
+    """
+
+    jobs: tuple[Planned, ...]
+    method: dict[str, Any]
+    privacy: dict[str, Any]
+    own: bool = False
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Method and placement."""
+        privacy = self.jobs[0].job.privacy
+        return self.jobs[0].method.name, privacy.placement.value
+
+    def same_noise(self, other: _Way) -> bool:
+        """Whether two jobs of one method shorten records equally and have equal noise."""
+        a, b = self.jobs[0].public, other.jobs[0].public
+        return self.kind == other.kind and (a.noise, a.clip) == (b.noise, b.clip)
+
+
+def compared(planned: Planned) -> dict[str, Any] | None:
+    """Return a row for each mechanism, the best one and the lines that change the job to it.
+
+    None if the job has no regression that several methods answer, or says nothing of its records.
+    """
+    records, asked = planned.job.privacy.expected_records, planned.facts.asked
+    asked = tuple(a for a in asked if a.outcome in planned.job.columns)
+    if records is None or not asked or planned.facts.asked != asked:
+        return None
+    ways = _ways(planned, asked)
+    trials = _Trials(planned, asked[:_MOST_REGRESSIONS], records)
+    chosen = [ways[0]]
+    for kind in dict.fromkeys(way.kind for way in ways[1:]):
+        group = [way for way in ways[1:] if way.kind == kind]
+        first = [trials.error(way, _FIRST_RUNS).error for way in group]
+        best = group[int(np.argmin(first))]
+        if not best.same_noise(ways[0]):
+            chosen.append(best)
+    found = [trials.error(way, _RUNS, start=_FIRST_RUNS) for way in chosen]
+    rows = []
+    for way, error in zip(chosen, found, strict=True):
+        narrow, wide = (
+            trials.error(way, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
+        )
+        rows.append(_row(way, error, narrow, wide))
+    return {"regressions": len(asked), "rows": rows, **_verdict(chosen, found, rows)}
+
+
+# --- the ways ------------------------------------------------------------------------------------
+
+
+def _ways(planned: Planned, asked: Sequence[AskedRegression]) -> list[_Way]:
+    """Return the job itself, and every other way that can be planned."""
+    own = _Way((planned,), {}, {}, own=True)
+    job = planned.job
+    base = public_facts(job.model_copy(update={"privacy": Privacy()}), planned.public.sites)
+    size = math.sqrt(sum(v.typical_centre**2 + v.typical_spread**2 for v in base.variables))
+    norms: list[float | None] = [None, *(float(f"{share * size:.2g}") for share in _NORMS)]
+    found = [own]
+    for name, jobs, placement in answers(asked):
+        for norm in norms:
+            privacy = {"placement": placement.value, "record_norm": norm, "person_norm": None}
+            try:
+                plans = tuple(
+                    _plan(planned, {"name": name, **settings}, privacy, len(jobs))
+                    for settings in jobs
+                )
+            except UsageError:  # such as a limit of norms where a method weighs records itself
+                continue
+            found.append(_Way(plans, {"name": name, **jobs[0]}, privacy))
+    return found
+
+
+def _plan(
+    planned: Planned, method: Mapping[str, Any], privacy: Mapping[str, Any], jobs: int
+) -> Planned:
+    raw = planned.job.model_dump(mode="json", exclude={"simulation", "engine"})
+    raw["method"], raw["privacy"] = dict(method), {**raw["privacy"], **privacy}
+    raw["privacy"]["epsilon"] = _epsilon_of_each(planned.job, jobs)
+    return plan_sites(parse_job(raw), planned.public.sites, {})
+
+
+def _epsilon_of_each(job: Job, jobs: int) -> float:
+    epsilon, delta = job.privacy.epsilon, job.privacy.delta
+    assert epsilon is not None and delta is not None
+    if jobs == 1:
+        return epsilon
+    return gaussian_epsilon(gaussian_mu(epsilon, delta) / math.sqrt(jobs), delta)
+
+
+# --- their errors --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Error:
+    """The relative error, its Monte Carlo error, and intervals' length (None: no intervals)."""
+
+    error: float
+    monte_carlo: float
+    widened: float | None
+
+
+class _Trials:
+    """Simulated records, the same for all ways, and the fits without noise."""
+
+    def __init__(self, planned: Planned, asked: Sequence[AskedRegression], records: int) -> None:
+        self.job, self.asked = planned.job, asked
+        exact = self.job.model_copy(update={"privacy": Privacy()})
+        sites = planned.public.sites
+        most = _MOST_NUMBERS // len(planned.public.variables) ** 2
+        self.count = max(min(records, most), _LEAST_RECORDS)
+        self.noise = min(1.0, self.count / records)  # fewer records with as much less noise
+        self.public = replace(public_facts(exact, sites), max_rows=self.count)
+        self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
+
+    def error(self, way: _Way, runs: int, *, start: int = 0, spread: float = 1.0) -> _Error:
+        """Run a way on the records number `start` and following."""
+        squares, sizes, lengths = [], [], []
+        for run in range(start, start + runs):
+            for i in range(len(self.asked)):
+                table, slopes, errors = self._records(run, i, spread)
+                planned = way.jobs[i if len(way.jobs) > 1 else 0]
+                estimate, std_errors = self._fit(planned, i, table, run)
+                squares.append(np.mean((estimate - slopes) ** 2))
+                sizes.append(np.mean(slopes**2))
+                lengths.append(None if std_errors is None else np.median(std_errors / errors))
+        error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
+        of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
+        known = [length for length in lengths if length is not None]
+        return _Error(error, of_squares / (2 * error), float(np.mean(known)) if known else None)
+
+    def _records(self, run: int, i: int, spread: float) -> tuple[pd.DataFrame, Array, Array]:
+        """Return the records, and the slopes and standard errors of the fit without noise."""
+        if (run, i, spread) not in self._made:
+            rng, asked = np.random.default_rng([_SEED, run, i]), self.asked[i]
+            table = simulated_table(self.job.columns, self.public, asked, self.count, spread, rng)
+            rows = read_rows(self.job.columns, table, self.public, self.public.sites[0])
+            at = [j for name in asked.predictors for j in self.public.positions[name]]
+            X = np.column_stack([np.ones(self.count), rows.values[:, at]])
+            (y_at,) = self.public.positions[asked.outcome]
+            variable = self.public.variables[y_at]
+            y = variable.midpoint + variable.half_range * rows.values[:, y_at]
+            slopes, errors = _exact(X, y, asked.family)
+            units = np.array([self.public.variables[j].typical_spread for j in at])
+            self._made[run, i, spread] = table, units * slopes, units * errors
+        return self._made[run, i, spread]
+
+    def _fit(
+        self, planned: Planned, i: int, table: pd.DataFrame, run: int
+    ) -> tuple[Array, Array | None]:
+        """Return the estimated slopes, and their standard errors if there are any."""
+        noise = {name: times(each, self.noise) for name, each in planned.public.noise.items()}
+        public, facts = replace(planned.public, noise=noise), planned.facts
+        rows = read_rows(planned.job.columns, table, public, public.sites[0])
+        parts = [rows]
+        if any(stage.training for stage in planned.plans.stages.values()):
+            ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
+            parts = [rows.part(a, b) for a, b in pairwise(ends)]
+        rng = np.random.default_rng([_SEED, run, i, 1])
+        result = run_on(planned, public, parts, rng, facts.first_order).summary
+        fits = result.get("analyses", [result])
+        terms = {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
+        at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
+        names = [self.public.variables[j] for j in at]
+        units = np.array([v.half_range * v.typical_spread for v in names])
+        estimates = np.array([terms[v.name]["estimate"] for v in names])
+        errors = [terms[v.name].get("std_error") for v in names]
+        known = None if None in errors else units * np.array(errors)
+        return units * estimates, known
+
+
+def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
+    """Return the slopes of maximum likelihood and their classical standard errors."""
+    b = np.zeros(X.shape[1])
+    for _ in range(1 if family.linear else 12):
+        eta = X @ b
+        inverse = np.linalg.inv((X.T * family.weight(eta)) @ X)
+        b = b + inverse @ (X.T @ family.score(y, eta))
+    if family.linear:
+        inverse = inverse * (np.sum((y - X @ b) ** 2) / (len(y) - len(b)))
+    return b[1:], np.sqrt(np.diagonal(inverse))[1:]
+
+
+# --- in words ------------------------------------------------------------------------------------
+
+
+def _row(way: _Way, found: _Error, narrow: float, wide: float) -> dict[str, Any]:
+    method, placement = way.kind
+    privacy = way.jobs[0].job.privacy
+    rounds = way.jobs[0].method.__dict__.get("rounds")
+    settings = [f"record_norm {privacy.record_norm:g}"] if privacy.record_norm else []
+    settings += [f"{rounds} rounds"] if rounds else []
+    return {
+        "method": method, "placement": placement, "settings": ", ".join(settings),
+        "own": way.own, "jobs": len(way.jobs), "epsilon": privacy.epsilon,
+        "error": _digits(found.error), "monte_carlo": _digits(found.monte_carlo),
+        "widened": None if found.widened is None else _digits(max(found.widened, 1.0)),
+        "intervals": found.widened is not None,
+        "if_narrow": _digits(narrow), "if_wide": _digits(wide),
+    }  # fmt: skip
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _verdict(
+    ways: Sequence[_Way], found: Sequence[_Error], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return which way is best, why, and the lines that change the job to it.
+
+    Among ways whose errors cannot be told apart, those with intervals come first, then those that
+    bear wrong guesses of spreads, then that of the job. "change" is None if that is best.
+    """
+    least = min(range(len(ways)), key=lambda i: found[i].error)
+
+    def equal(i: int) -> bool:
+        apart = found[i].error - found[least].error
+        return apart <= 2 * math.hypot(found[i].monte_carlo, found[least].monte_carlo)
+
+    equals = [i for i in range(len(ways)) if equal(i)]
+    with_intervals = [i for i in equals if rows[i]["intervals"]] or equals
+    worst = {i: max(rows[i]["error"], rows[i]["if_narrow"], rows[i]["if_wide"]) for i in equals}
+    borne = _WRONG_GUESSES * min(worst[i] for i in with_intervals)
+    robust = [i for i in with_intervals if worst[i] <= borne]
+    best = min(robust, key=lambda i: (not ways[i].own, found[i].error))
+    row, own = rows[best], rows[0]
+    name = f"{row['method']}, placement {row['placement']}"
+    why = "has the least expected error"
+    if len(equals) > 1:
+        why = "is as good as any"
+        if len(robust) < len(with_intervals):
+            why += ", and better than others if the spreads are wrong,"
+    why += " and has intervals" if row["intervals"] else "; no way with intervals is as good"
+    if row["jobs"] > 1:
+        why += f", in {row['jobs']} jobs of epsilon {row['epsilon']:.2g} each"
+    words = f"best: {name}: {percent(row['error'])}; it {why}"
+    if best == 0:
+        return {"best": 0, "words": f"{words}. The job takes it", "change": None}
+    words += f". The job as it is: {percent(own['error'])}"
+    return {"best": best, "words": words, "change": _toml(ways[best])}
+
+
+def _toml(way: _Way) -> str:
+    """Return the tables of a job that change."""
+    tables = {key: value for key, value in way.method.items() if key == "analyses"}
+    lines = ["[method]"]
+    lines += [f"{k} = {_value(v)}" for k, v in way.method.items() if k not in tables]
+    for analysis in tables.get("analyses", ()):
+        lines += ["[[method.analyses]]", *(f"{k} = {_value(v)}" for k, v in analysis.items())]
+    privacy = way.jobs[0].job.privacy
+    lines += ["[privacy]", f"placement = {_value(privacy.placement.value)}"]
+    if len(way.jobs) > 1:
+        lines.append(f"epsilon = {privacy.epsilon:.3g}  # in one job for each outcome")
+    if privacy.record_norm is not None:
+        lines.append(f"record_norm = {privacy.record_norm:g}")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
