@@ -230,8 +230,9 @@ def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
     out.print(table)
     out.print(escape(found["words"]))
     if found["change"]:
-        out.print("To take it, write in the job:")
-        out.print(escape(found["change"]), highlight=False)
+        out.print("To take it, change in the job:")
+        for line in found["change"]:
+            out.print(f"  {escape(line)}", highlight=False)
 
 
 def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:

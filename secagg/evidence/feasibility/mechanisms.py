@@ -107,8 +107,8 @@ def compared(planned: Planned) -> dict[str, Any] | None:
         narrow, wide = (
             trials.error(way, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
         )
-        rows.append(_row(way, error, narrow, wide))
-    return {"regressions": len(asked), "rows": rows, **_verdict(chosen, found, rows)}
+        rows.append(_row(way, len(asked), error, narrow, wide))
+    return {"rows": rows, **_verdict(chosen, found, rows)}
 
 
 # --- the ways ------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
 # --- in words ------------------------------------------------------------------------------------
 
 
-def _row(way: _Way, found: _Error, narrow: float, wide: float) -> dict[str, Any]:
+def _row(way: _Way, regressions: int, found: _Error, narrow: float, wide: float) -> dict[str, Any]:
     method, placement = way.kind
     privacy = way.jobs[0].job.privacy
     rounds = way.jobs[0].method.__dict__.get("rounds")
@@ -257,7 +257,8 @@ def _row(way: _Way, found: _Error, narrow: float, wide: float) -> dict[str, Any]
     settings += [f"{rounds} rounds"] if rounds else []
     return {
         "method": method, "placement": placement, "settings": ", ".join(settings),
-        "own": way.own, "jobs": len(way.jobs), "epsilon": privacy.epsilon,
+        "own": way.own, "jobs": len(way.jobs), "regressions": regressions,
+        "epsilon": privacy.epsilon,
         "error": _digits(found.error), "monte_carlo": _digits(found.monte_carlo),
         "widened": None if found.widened is None else _digits(max(found.widened, 1.0)),
         "intervals": found.widened is not None,
@@ -303,26 +304,37 @@ def _verdict(
     if best == 0:
         return {"best": 0, "words": f"{words}. The job takes it", "change": None}
     words += f". The job as it is: {percent(own['error'])}"
-    return {"best": best, "words": words, "change": _toml(ways[best])}
+    others = len(ways[0].jobs[0].method.tables(ways[0].jobs[0].public)) - row["regressions"]
+    if others > 0 and row["method"] != own["method"]:
+        words += ". It answers the regressions only, not the job's other analyses"
+    return {"best": best, "words": words, "change": _change(ways[0].jobs[0].job, ways[best])}
 
 
-def _toml(way: _Way) -> str:
-    """Return the tables of a job that change."""
-    tables = {key: value for key, value in way.method.items() if key == "analyses"}
-    lines = ["[method]"]
-    lines += [f"{k} = {_value(v)}" for k, v in way.method.items() if k not in tables]
+def _change(job: Job, way: _Way) -> list[str]:
+    """Return the lines of a job's tables that change."""
+    lines, own = list[str](), job.method.model_dump()
+    if way.method["name"] != own["name"]:
+        own = {}
+    tables = {k: v for k, v in way.method.items() if k == "analyses" and not own}
+    changed = {k: v for k, v in way.method.items() if own.get(k) != v and k != "analyses"}
+    if changed or tables:
+        lines += ["[method]", *(f"{k} = {_value(v)}" for k, v in changed.items())]
     for analysis in tables.get("analyses", ()):
         lines += ["[[method.analyses]]", *(f"{k} = {_value(v)}" for k, v in analysis.items())]
-    privacy = way.jobs[0].job.privacy
-    lines += ["[privacy]", f"placement = {_value(privacy.placement.value)}"]
-    if len(way.jobs) > 1:
-        lines.append(f"epsilon = {privacy.epsilon:.3g}  # in one job for each outcome")
-    if privacy.record_norm is not None:
-        lines.append(f"record_norm = {privacy.record_norm:g}")
-    return "\n".join(lines)
+    lines.append("[privacy]")
+    before, after = job.privacy.model_dump(), way.jobs[0].job.privacy.model_dump()
+    for key in ("placement", "epsilon", "record_norm", "person_norm"):
+        if after[key] is None and before[key] is not None:
+            lines.append(f"# no {key}")
+        elif after[key] != before[key]:
+            each = "  # in one job for each outcome" if key == "epsilon" else ""
+            lines.append(f"{key} = {_value(after[key])}{each}")
+    return lines
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, bool | int):
+        return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else f'"{value}"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from secagg.contracts import Label, ResultTable, TableKind
 from secagg.models.common.noisy_moments import NOISE_NOTE
