@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secagg.contracts import AskedRegression, Family
+from secagg.contracts import AskedRegression, Family, PublicFacts, SiteRecords
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.evidence.feasibility.simulated import run_on, simulated_table, times
@@ -53,14 +53,14 @@ _NORMS = (0.6, 0.8, 1.0, 1.4)
 _FIRST_RUNS, _RUNS, _SPREAD_RUNS = 2, 8, 3
 _MOST_NUMBERS = 300_000  # records times the square of the number of columns
 _LEAST_RECORDS = 50
-_MOST_REGRESSIONS = 3  # of several, so many are simulated
+_MOST_REGRESSIONS = 2  # of several, so many are simulated
 _WRONG_GUESSES = 1.5
 """Ways that are equally good bear wrong guesses if these cost at most so many times the least."""
 _SEED = 21
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """A way to answer the regressions: one job for all of them, or one for each.
 
     changed: the keys of `[method]` and `[privacy]` that differ from the job's
@@ -77,7 +77,7 @@ class _Way:
         privacy = self.jobs[0].job.privacy
         return self.jobs[0].method.name, privacy.placement.value
 
-    def same_noise(self, other: _Way) -> bool:
+    def same_noise(self, other: Way) -> bool:
         """Whether two jobs of one method shorten records equally and have equal noise."""
         a, b = self.jobs[0].public, other.jobs[0].public
         return self.kind == other.kind and (a.noise, a.clip) == (b.noise, b.clip)
@@ -88,12 +88,27 @@ def compared(planned: Planned) -> dict[str, Any] | None:
 
     None if the job has no regression that several methods answer, or says nothing of its records.
     """
+    found = chosen_ways(planned)
+    if found is None:
+        return None
+    trials, ways = found
+    errors = [trials.error(way, _RUNS, start=_FIRST_RUNS) for way in ways]
+    rows = []
+    for way, error in zip(ways, errors, strict=True):
+        narrow, wide = (
+            trials.error(way, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
+        )
+        rows.append(_row(way, len(planned.facts.asked), error, narrow, wide))
+    return {"rows": rows, **_verdict(ways, errors, rows)}
+
+
+def chosen_ways(planned: Planned) -> tuple[Trials, list[Way]] | None:
+    """Return the job's own way and the best of each other method and placement; None as above."""
     records, asked = planned.job.privacy.expected_records, planned.facts.asked
-    asked = tuple(a for a in asked if a.outcome in planned.job.columns)
-    if records is None or not asked or planned.facts.asked != asked:
+    if records is None or not asked or any(a.outcome not in planned.job.columns for a in asked):
         return None
     ways = _ways(planned, asked)
-    trials = _Trials(planned, asked[:_MOST_REGRESSIONS], records)
+    trials = Trials(planned, asked[:_MOST_REGRESSIONS], records)
     chosen = [ways[0]]
     for kind in dict.fromkeys(way.kind for way in ways[1:]):
         group = [way for way in ways[1:] if way.kind == kind]
@@ -101,22 +116,15 @@ def compared(planned: Planned) -> dict[str, Any] | None:
         best = group[int(np.argmin(first))]
         if not best.same_noise(ways[0]):
             chosen.append(best)
-    found = [trials.error(way, _RUNS, start=_FIRST_RUNS) for way in chosen]
-    rows = []
-    for way, error in zip(chosen, found, strict=True):
-        narrow, wide = (
-            trials.error(way, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
-        )
-        rows.append(_row(way, len(asked), error, narrow, wide))
-    return {"rows": rows, **_verdict(chosen, found, rows)}
+    return trials, chosen
 
 
 # --- the ways ------------------------------------------------------------------------------------
 
 
-def _ways(planned: Planned, asked: Sequence[AskedRegression]) -> list[_Way]:
+def _ways(planned: Planned, asked: Sequence[AskedRegression]) -> list[Way]:
     """Return the job itself, and every other way that can be planned."""
-    own = _Way((planned,), {}, {}, own=True)
+    own = Way((planned,), {}, {}, own=True)
     job = planned.job
     base = public_facts(job.model_copy(update={"privacy": Privacy()}), planned.public.sites)
     size = math.sqrt(sum(v.typical_centre**2 + v.typical_spread**2 for v in base.variables))
@@ -132,7 +140,7 @@ def _ways(planned: Planned, asked: Sequence[AskedRegression]) -> list[_Way]:
                 )
             except UsageError:  # such as a limit of norms where a method weighs records itself
                 continue
-            found.append(_Way(plans, {"name": name, **jobs[0]}, privacy))
+            found.append(Way(plans, {"name": name, **jobs[0]}, privacy))
     return found
 
 
@@ -157,7 +165,7 @@ def _epsilon_of_each(job: Job, jobs: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Error:
+class RelativeError:
     """The relative error, its Monte Carlo error, and intervals' length (None: no intervals)."""
 
     error: float
@@ -165,7 +173,7 @@ class _Error:
     widened: float | None
 
 
-class _Trials:
+class Trials:
     """Simulated records, the same for all ways, and the fits without noise."""
 
     def __init__(self, planned: Planned, asked: Sequence[AskedRegression], records: int) -> None:
@@ -178,7 +186,7 @@ class _Trials:
         self.public = replace(public_facts(exact, sites), max_rows=self.count)
         self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
 
-    def error(self, way: _Way, runs: int, *, start: int = 0, spread: float = 1.0) -> _Error:
+    def error(self, way: Way, runs: int, *, start: int = 0, spread: float = 1.0) -> RelativeError:
         """Run a way on the records number `start` and following."""
         squares, sizes, lengths = [], [], []
         for run in range(start, start + runs):
@@ -192,7 +200,9 @@ class _Trials:
         error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
         of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
         known = [length for length in lengths if length is not None]
-        return _Error(error, of_squares / (2 * error), float(np.mean(known)) if known else None)
+        return RelativeError(
+            error, of_squares / (2 * error), float(np.mean(known)) if known else None
+        )
 
     def _records(self, run: int, i: int, spread: float) -> tuple[pd.DataFrame, Array, Array]:
         """Return the records, and the slopes and standard errors of the fit without noise."""
@@ -215,23 +225,29 @@ class _Trials:
     ) -> tuple[Array, Array | None]:
         """Return the estimated slopes, and their standard errors if there are any."""
         noise = {name: times(each, self.noise) for name, each in planned.public.noise.items()}
-        public, facts = replace(planned.public, noise=noise), planned.facts
+        public = replace(planned.public, noise=noise)
         rows = read_rows(planned.job.columns, table, public, public.sites[0])
-        parts = [rows]
-        if any(stage.training for stage in planned.plans.stages.values()):
-            ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
-            parts = [rows.part(a, b) for a, b in pairwise(ends)]
         rng = np.random.default_rng([_SEED, run, i, 1])
-        result = run_on(planned, public, parts, rng, facts.first_order).summary
-        fits = result.get("analyses", [result])
-        terms = {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
+        found = fitted(planned, public, rows, i, rng)
         at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
         names = [self.public.variables[j] for j in at]
         units = np.array([v.half_range * v.typical_spread for v in names])
-        estimates = np.array([terms[v.name]["estimate"] for v in names])
-        errors = [terms[v.name].get("std_error") for v in names]
-        known = None if None in errors else units * np.array(errors)
-        return units * estimates, known
+        estimates = np.array([found[v.name]["estimate"] for v in names])
+        errors = [found[v.name].get("std_error") for v in names]
+        return units * estimates, None if None in errors else units * np.array(errors)
+
+
+def fitted(
+    planned: Planned, public: PublicFacts, rows: SiteRecords, i: int, rng: np.random.Generator
+) -> dict[str, dict[str, Any]]:
+    """Run a method once on all sites' records; return the terms of its regression number i."""
+    parts = [rows]
+    if any(stage.training for stage in planned.plans.stages.values()):
+        ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
+        parts = [rows.part(a, b) for a, b in pairwise(ends)]
+    result = run_on(planned, public, parts, rng, planned.facts.first_order).summary
+    fits = result.get("analyses", [result])
+    return {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
 
 
 def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
@@ -249,7 +265,9 @@ def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
 # --- in words ------------------------------------------------------------------------------------
 
 
-def _row(way: _Way, regressions: int, found: _Error, narrow: float, wide: float) -> dict[str, Any]:
+def _row(
+    way: Way, regressions: int, found: RelativeError, narrow: float, wide: float
+) -> dict[str, Any]:
     method, placement = way.kind
     privacy = way.jobs[0].job.privacy
     rounds = way.jobs[0].method.__dict__.get("rounds")
@@ -271,7 +289,7 @@ def _digits(value: float) -> float:
 
 
 def _verdict(
-    ways: Sequence[_Way], found: Sequence[_Error], rows: Sequence[Mapping[str, Any]]
+    ways: Sequence[Way], found: Sequence[RelativeError], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return which way is best, why, and the lines that change the job to it.
 
@@ -310,7 +328,7 @@ def _verdict(
     return {"best": best, "words": words, "change": _change(ways[0].jobs[0].job, ways[best])}
 
 
-def _change(job: Job, way: _Way) -> list[str]:
+def _change(job: Job, way: Way) -> list[str]:
     """Return the lines of a job's tables that change."""
     lines, own = list[str](), job.method.model_dump()
     if way.method["name"] != own["name"]:

@@ -1,0 +1,134 @@
+"""The errors that `secagg plan` predicts of each mechanism, beside those on real records.
+
+    python -m benchmarks.noise.predicted_mechanisms run FILE [--draws 20] [--studies nhefs ...]
+        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
+    python -m benchmarks.noise.predicted_mechanisms table FILE
+
+For each study of `benchmarks.noise.studies` and each epsilon, the plan of a job with `one_step`
+chooses the settings of every mechanism and predicts its error (`chosen_ways`). The same jobs then
+run on records that are drawn again with replacement, with normal noise of the planned variance.
+Measured is the root mean square, over draws and slopes for columns divided by their standard
+deviations, of the estimate less the fit without noise, divided by the root mean square of that
+fit's slopes. `sampling` is the same of the fits' own standard errors: what a statistician could not
+know better with these records and no noise at all. Moments are fitted to first order. A line of
+FILE is one study, family, epsilon and mechanism.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import store_row, stored_rows
+from benchmarks.noise.regressions import exact, own_units, planned
+from benchmarks.noise.studies import STUDIES, Study
+from secagg.evidence.feasibility.mechanisms import Way, chosen_ways, fitted
+from secagg.jobs.design_matrix import read_rows
+from secagg.sessions.planned_job import Planned, plan_sites
+
+
+def plan_of(study: Study, epsilon: float, sites: int) -> Planned:
+    """Return the plan of a job with `one_step`, which says how many records there are."""
+    job = planned(study, "one_step", epsilon, sites, 0.0).job
+    privacy = job.privacy.model_copy(update={"expected_records": len(study.table)})
+    names = tuple(f"s{k}" for k in range(sites))
+    return plan_sites(job.model_copy(update={"privacy": privacy}), names, {})
+
+
+def measured(way: Way, study: Study, draws: int) -> dict[str, float]:
+    """Return the relative error of a way on drawn records, and the relative sampling error."""
+    (plan,), squares, sizes, sampling = way.jobs, [], [], []
+    rows = read_rows(plan.job.columns, study.table, plan.public, "s0")
+    public = replace(plan.public, clip=None, max_rows=len(study.table))
+    reference = planned(study, "one_step", 1.0, 3, 0.0)
+    public = replace(reference.public, clip=None, max_rows=len(study.table))
+    whole = read_rows(plan.job.columns, study.table, public, "s0")
+    X, y, slopes = own_units(reference, whole, study)
+    for draw in range(draws):
+        rng = np.random.default_rng([4, draw])
+        at = rng.integers(len(y), size=len(y))
+        b, errors = exact(X[at], y[at], study.family)
+        unit = X[at, 1:].std(axis=0)
+        drawn = replace(rows.part(0, 0), values=rows.values[at])
+        found = fitted(plan, plan.public, drawn, 0, rng)
+        estimate = np.array([found[name]["estimate"] for name in slopes])
+        squares.append(float(np.mean((unit * (estimate - b)) ** 2)))
+        sizes.append(float(np.mean((unit * b) ** 2)))
+        sampling.append(float(np.mean((unit * errors) ** 2)))
+    size = float(np.mean(sizes))
+    error = math.sqrt(float(np.mean(squares)) / size)
+    se = float(np.std(squares)) / size / math.sqrt(draws) / (2 * error)
+    return {"measured": error, "se": se, "sampling": math.sqrt(float(np.mean(sampling)) / size)}
+
+
+def run(args: argparse.Namespace) -> None:
+    done = {(r["study"], r["family"], r["epsilon"]) for r in stored_rows(args.file)}
+    for name in args.studies:
+        for family in args.families:
+            study = STUDIES[name](family)
+            for epsilon in args.epsilons:
+                if (name, family, epsilon) in done:
+                    continue
+                found = chosen_ways(plan_of(study, epsilon, args.sites))
+                assert found is not None
+                trials, lines = found[0], list[dict[str, Any]]()
+                for way in found[1]:
+                    predicted = trials.error(way, 8, start=2)
+                    line = {"study": name, "family": family, "epsilon": epsilon}
+                    line |= {"method": " ".join(way.kind), "predicted": predicted.error}
+                    line |= {"widened": predicted.widened}
+                    lines.append(line | measured(way, study, args.draws))
+                for line in lines:
+                    store_row(args.file, line)
+
+
+def print_table(args: argparse.Namespace) -> None:
+    rows = stored_rows(args.file)
+    print("| study | epsilon | mechanism | predicted | measured | ratio | sampling error |")
+    print("|---|--:|---|--:|--:|--:|--:|")
+    for r in rows:
+        print(
+            f"| {r['study']}, {r['family']} | {r['epsilon']:g} | {r['method']} | "
+            f"{r['predicted']:.2f} | {r['measured']:.2f} ± {r['se']:.2f} | "
+            f"{r['predicted'] / r['measured']:.2f} | {r['sampling']:.2f} |"
+        )
+    print("\n| mechanism | cells | within 1.5 | within 2 | median ratio |\n|---|--:|--:|--:|--:|")
+    for method in sorted({r["method"] for r in rows}):
+        logs = [math.log(r["predicted"] / r["measured"]) for r in rows if r["method"] == method]
+        near = [sum(abs(x) <= math.log(limit) for x in logs) / len(logs) for limit in (1.5, 2)]
+        median = math.exp(float(np.median(logs)))
+        print(f"| {method} | {len(logs)} | {near[0]:.2f} | {near[1]:.2f} | {median:.2f} |")
+    cells: dict[Any, list[dict[str, Any]]] = {}
+    for r in rows:
+        cells.setdefault((r["study"], r["family"], r["epsilon"]), []).append(r)
+    costs = []
+    for of_cell in cells.values():
+        best = min(of_cell, key=lambda r: r["predicted"])
+        costs.append(best["measured"] / min(r["measured"] for r in of_cell))
+    print(
+        f"\nThe mechanism predicted to be best has {np.mean(costs):.2f} times the least measured "
+        f"error (largest {max(costs):.2f}); it is the best in {sum(c == 1 for c in costs)} of "
+        f"{len(costs)} cells."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
+    parser.add_argument("--families", nargs="+", default=["gaussian", "binomial"])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
+    parser.add_argument("--sites", type=int, default=5)
+    args = parser.parse_args()
+    run(args) if args.what == "run" else print_table(args)
+
+
+if __name__ == "__main__":
+    main()
