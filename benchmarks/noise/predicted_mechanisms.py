@@ -27,7 +27,8 @@ import numpy as np
 from benchmarks.harness import store_row, stored_rows
 from benchmarks.noise.regressions import exact, own_units, planned
 from benchmarks.noise.studies import STUDIES, Study
-from secagg.evidence.feasibility.mechanisms import Way, chosen_ways, fitted
+from secagg.evidence.feasibility.mechanisms import Way, chosen_ways
+from secagg.evidence.feasibility.simulated import FIRST_RUNS, RUNS, fitted
 from secagg.jobs.design_matrix import read_rows
 from secagg.sessions.planned_job import Planned, plan_sites
 
@@ -78,10 +79,10 @@ def run(args: argparse.Namespace) -> None:
                 assert found is not None
                 trials, lines = found[0], list[dict[str, Any]]()
                 for way in found[1]:
-                    predicted = trials.error(way, 8, start=2)
+                    predicted = trials.error(way.jobs, RUNS, start=FIRST_RUNS)
                     line = {"study": name, "family": family, "epsilon": epsilon}
                     line |= {"method": " ".join(way.kind), "predicted": predicted.error}
-                    line |= {"widened": predicted.widened}
+                    line |= {"widened": predicted.widened, "verdict": predicted.verdict.value}
                     lines.append(line | measured(way, study, args.draws))
                 for line in lines:
                     store_row(args.file, line)

@@ -223,14 +223,16 @@ class ContributeBatched(Protocol):
 
 @dataclass(frozen=True)
 class AskedRegression:
-    """A regression over all records, which several methods can answer.
+    """A regression that other methods may answer as well.
 
     outcome, predictors: columns, or variables as `column=level`
+    within: whether each site has an intercept of its own
     """
 
     outcome: str
     predictors: tuple[str, ...]
     family: Family
+    within: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return the three as keys of a job."""
@@ -259,8 +261,8 @@ class MethodFacts:
         `package.module:function`
     network: whether sites train a neural network, or contribute gradients of one
     regression: the regression that the result is; None if it is none, or several
-    asked: the regressions of the result that another method could answer as well, over all records
-        (not within sites); `secagg plan` compares these methods
+    asked: the regressions of the result that another method could answer as well; `secagg plan`
+        compares these methods
     first_order: see above; None if `result` is quick
     edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
         why the rule is not known. Otherwise None

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from secagg.evidence.feasibility import mechanisms
-from secagg.evidence.feasibility.mechanisms import _exact, compared
-from secagg.evidence.feasibility.simulated import simulated_table
+from secagg.contracts import AskedRegression
+from secagg.evidence.feasibility import mechanisms, simulated
+from secagg.evidence.feasibility.mechanisms import compared
+from secagg.evidence.feasibility.simulated import _exact, simulated_table
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.jobs.privacy import Privacy
@@ -48,9 +49,11 @@ def planned(method: dict[str, Any], **changed: Any) -> Planned:
 @pytest.fixture(autouse=True)
 def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
-        "_FIRST_RUNS": 1, "_RUNS": 4, "_SPREAD_RUNS": 1, "_MOST_NUMBERS": 30_000, "_NORMS": (1.0,)
+        "FIRST_RUNS": 1, "RUNS": 4, "_SPREAD_RUNS": 1, "_NORMS": (1.0,)
     }.items():  # fmt: skip
         monkeypatch.setattr(mechanisms, name, value)
+    monkeypatch.setattr(simulated, "_MOST_NUMBERS", 0)
+    monkeypatch.setattr(simulated, "_MANY_RECORDS", 1000)
 
 
 def test_the_lines_to_change_give_the_job_with_the_error_that_the_table_says() -> None:
@@ -104,7 +107,7 @@ def test_simulated_records_are_as_assumed(outcome: str) -> None:
     columns, count = job.columns, 20_000
     public = public_facts(job.model_copy(update={"privacy": Privacy()}), ("a", "b"))
     family = GAUSSIAN if outcome == "sbp" else BINOMIAL
-    asked = mechanisms.AskedRegression(outcome, ("age", "dose"), family)
+    asked = AskedRegression(outcome, ("age", "dose"), family)
     table = simulated_table(columns, public, asked, count, 1.0, np.random.default_rng(5))
     log_dose = np.log(table["dose"])
     assert np.corrcoef(table["age"], log_dose)[0, 1] == pytest.approx(0.3, abs=0.035)

@@ -4,15 +4,7 @@ Several methods answer the same linear or logistic regression under the same eps
 (`secagg.jobs.registry.answers`). Each is planned as a job of its own, with the columns, rules,
 protocol and protected unit of the job, at each of its placements, and with several limits of
 records' norms where it has one. Then all run on the same simulated records
-(`secagg.evidence.feasibility.simulated`), which each reads as a site would: shortened by its own
-rules.
-
-The error is the root mean square, over runs and slopes in typical standard deviations, of the
-estimate less the fit to the records without noise and without any limit (least squares, or maximum
-likelihood), divided by the root mean square of that fit's slopes. So it has the bias of shortened
-records, unlike formula (1) of docs/math/expected-error.md. Intervals' length is relative to that of
-the same fit. Estimates that need draws from a posterior are taken to first order
-(`MethodFacts.first_order`).
+(`secagg.evidence.feasibility.simulated`, which says what the error is).
 
 Several regressions. A method that answers them all by one release (moments) is given the whole
 budget; any other pays for each: with m of them, each has mu / root(m), so that all together have
@@ -29,18 +21,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from secagg.contracts import AskedRegression, Family, PublicFacts, SiteRecords
-from secagg.core.arrays import Array
+from secagg.contracts import AskedRegression
 from secagg.errors import UsageError
-from secagg.evidence.feasibility.simulated import run_on, simulated_table, times
-from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.evidence.feasibility.simulated import FIRST_RUNS, RUNS, RelativeError, Trials, rounded
+from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job, parse_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import answers
@@ -50,13 +39,10 @@ from secagg.sessions.planned_job import Planned, plan_sites
 
 _NORMS = (0.6, 0.8, 1.0, 1.4)
 """Limits of records' norms that are tried, relative to the root mean square norm expected."""
-_FIRST_RUNS, _RUNS, _SPREAD_RUNS = 2, 8, 3
-_MOST_NUMBERS = 300_000  # records times the square of the number of columns
-_LEAST_RECORDS = 50
+_SPREAD_RUNS = 3
 _MOST_REGRESSIONS = 2  # of several, so many are simulated
 _WRONG_GUESSES = 1.5
 """Ways that are equally good bear wrong guesses if these cost at most so many times the least."""
-_SEED = 21
 
 
 @dataclass(frozen=True)
@@ -86,17 +72,17 @@ class Way:
 def compared(planned: Planned) -> dict[str, Any] | None:
     """Return a row for each mechanism, the best one and the lines that change the job to it.
 
-    None if the job has no regression that several methods answer, or says nothing of its records.
+    None if there is no other way, or the job does not say how many records there are.
     """
     found = chosen_ways(planned)
     if found is None:
         return None
     trials, ways = found
-    errors = [trials.error(way, _RUNS, start=_FIRST_RUNS) for way in ways]
+    errors = [trials.error(way.jobs, RUNS, start=FIRST_RUNS) for way in ways]
     rows = []
     for way, error in zip(ways, errors, strict=True):
         narrow, wide = (
-            trials.error(way, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
+            trials.error(way.jobs, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
         )
         rows.append(_row(way, len(planned.facts.asked), error, narrow, wide))
     return {"rows": rows, **_verdict(ways, errors, rows)}
@@ -112,11 +98,11 @@ def chosen_ways(planned: Planned) -> tuple[Trials, list[Way]] | None:
     chosen = [ways[0]]
     for kind in dict.fromkeys(way.kind for way in ways[1:]):
         group = [way for way in ways[1:] if way.kind == kind]
-        first = [trials.error(way, _FIRST_RUNS).error for way in group]
+        first = [trials.error(way.jobs, FIRST_RUNS).error for way in group]
         best = group[int(np.argmin(first))]
         if not best.same_noise(ways[0]):
             chosen.append(best)
-    return trials, chosen
+    return (trials, chosen) if len(chosen) > 1 else None
 
 
 # --- the ways ------------------------------------------------------------------------------------
@@ -161,107 +147,6 @@ def _epsilon_of_each(job: Job, jobs: int) -> float:
     return gaussian_epsilon(gaussian_mu(epsilon, delta) / math.sqrt(jobs), delta)
 
 
-# --- their errors --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RelativeError:
-    """The relative error, its Monte Carlo error, and intervals' length (None: no intervals)."""
-
-    error: float
-    monte_carlo: float
-    widened: float | None
-
-
-class Trials:
-    """Simulated records, the same for all ways, and the fits without noise."""
-
-    def __init__(self, planned: Planned, asked: Sequence[AskedRegression], records: int) -> None:
-        self.job, self.asked = planned.job, asked
-        exact = self.job.model_copy(update={"privacy": Privacy()})
-        sites = planned.public.sites
-        most = _MOST_NUMBERS // len(planned.public.variables) ** 2
-        self.count = max(min(records, most), _LEAST_RECORDS)
-        self.noise = min(1.0, self.count / records)  # fewer records with as much less noise
-        self.public = replace(public_facts(exact, sites), max_rows=self.count)
-        self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
-
-    def error(self, way: Way, runs: int, *, start: int = 0, spread: float = 1.0) -> RelativeError:
-        """Run a way on the records number `start` and following."""
-        squares, sizes, lengths = [], [], []
-        for run in range(start, start + runs):
-            for i in range(len(self.asked)):
-                table, slopes, errors = self._records(run, i, spread)
-                planned = way.jobs[i if len(way.jobs) > 1 else 0]
-                estimate, std_errors = self._fit(planned, i, table, run)
-                squares.append(np.mean((estimate - slopes) ** 2))
-                sizes.append(np.mean(slopes**2))
-                lengths.append(None if std_errors is None else np.median(std_errors / errors))
-        error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
-        of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
-        known = [length for length in lengths if length is not None]
-        return RelativeError(
-            error, of_squares / (2 * error), float(np.mean(known)) if known else None
-        )
-
-    def _records(self, run: int, i: int, spread: float) -> tuple[pd.DataFrame, Array, Array]:
-        """Return the records, and the slopes and standard errors of the fit without noise."""
-        if (run, i, spread) not in self._made:
-            rng, asked = np.random.default_rng([_SEED, run, i]), self.asked[i]
-            table = simulated_table(self.job.columns, self.public, asked, self.count, spread, rng)
-            rows = read_rows(self.job.columns, table, self.public, self.public.sites[0])
-            at = [j for name in asked.predictors for j in self.public.positions[name]]
-            X = np.column_stack([np.ones(self.count), rows.values[:, at]])
-            (y_at,) = self.public.positions[asked.outcome]
-            variable = self.public.variables[y_at]
-            y = variable.midpoint + variable.half_range * rows.values[:, y_at]
-            slopes, errors = _exact(X, y, asked.family)
-            units = np.array([self.public.variables[j].typical_spread for j in at])
-            self._made[run, i, spread] = table, units * slopes, units * errors
-        return self._made[run, i, spread]
-
-    def _fit(
-        self, planned: Planned, i: int, table: pd.DataFrame, run: int
-    ) -> tuple[Array, Array | None]:
-        """Return the estimated slopes, and their standard errors if there are any."""
-        noise = {name: times(each, self.noise) for name, each in planned.public.noise.items()}
-        public = replace(planned.public, noise=noise)
-        rows = read_rows(planned.job.columns, table, public, public.sites[0])
-        rng = np.random.default_rng([_SEED, run, i, 1])
-        found = fitted(planned, public, rows, i, rng)
-        at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
-        names = [self.public.variables[j] for j in at]
-        units = np.array([v.half_range * v.typical_spread for v in names])
-        estimates = np.array([found[v.name]["estimate"] for v in names])
-        errors = [found[v.name].get("std_error") for v in names]
-        return units * estimates, None if None in errors else units * np.array(errors)
-
-
-def fitted(
-    planned: Planned, public: PublicFacts, rows: SiteRecords, i: int, rng: np.random.Generator
-) -> dict[str, dict[str, Any]]:
-    """Run a method once on all sites' records; return the terms of its regression number i."""
-    parts = [rows]
-    if any(stage.training for stage in planned.plans.stages.values()):
-        ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
-        parts = [rows.part(a, b) for a, b in pairwise(ends)]
-    result = run_on(planned, public, parts, rng, planned.facts.first_order).summary
-    fits = result.get("analyses", [result])
-    return {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
-
-
-def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
-    """Return the slopes of maximum likelihood and their classical standard errors."""
-    b = np.zeros(X.shape[1])
-    for _ in range(1 if family.linear else 12):
-        eta = X @ b
-        inverse = np.linalg.inv((X.T * family.weight(eta)) @ X)
-        b = b + inverse @ (X.T @ family.score(y, eta))
-    if family.linear:
-        inverse = inverse * (np.sum((y - X @ b) ** 2) / (len(y) - len(b)))
-    return b[1:], np.sqrt(np.diagonal(inverse))[1:]
-
-
 # --- in words ------------------------------------------------------------------------------------
 
 
@@ -277,15 +162,11 @@ def _row(
         "method": method, "placement": placement, "settings": ", ".join(settings),
         "own": way.own, "jobs": len(way.jobs), "regressions": regressions,
         "epsilon": privacy.epsilon,
-        "error": _digits(found.error), "monte_carlo": _digits(found.monte_carlo),
-        "widened": None if found.widened is None else _digits(max(found.widened, 1.0)),
+        "error": rounded(found.error), "monte_carlo": rounded(found.monte_carlo),
+        "widened": None if found.widened is None else rounded(max(found.widened, 1.0)),
         "intervals": found.widened is not None,
-        "if_narrow": _digits(narrow), "if_wide": _digits(wide),
+        "if_narrow": rounded(narrow), "if_wide": rounded(wide),
     }  # fmt: skip
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.2g}")
 
 
 def _verdict(

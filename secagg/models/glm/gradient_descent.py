@@ -153,7 +153,7 @@ class Gradient:
     @classmethod
     def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
         """Return settings that answer these regressions in one job; () if there are none."""
-        if len(asked) > 1 or asked[0].family not in _FAMILIES.values():
+        if len(asked) > 1 or asked[0].within or asked[0].family not in _FAMILIES.values():
             return ()
         return tuple({**asked[0].settings(), "rounds": rounds} for rounds in (20, 60))
 

@@ -166,8 +166,8 @@ class PooledMoments(RequiredSettings):
     @classmethod
     def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
         """Return settings that answer these regressions in one job; () if there are none."""
-        linear = all(each.family.linear for each in asked)
-        return ({"analyses": [ols_table(each) for each in asked]},) if linear else ()
+        fits = all(each.family.linear and not each.within for each in asked)
+        return ({"analyses": [ols_table(each) for each in asked]},) if fits else ()
 
     @property
     def _edge_rule(self) -> EdgeRule | str | None:

@@ -168,9 +168,11 @@ class OneStep:
             ),
             edge_rule=None,
             simulated=True,
-            asked=()
-            if self.centre == "site"
-            else (AskedRegression(self.outcome, tuple(self.predictors), self._family),),
+            asked=(
+                AskedRegression(
+                    self.outcome, tuple(self.predictors), self._family, self.centre == "site"
+                ),
+            ),
             train=self._train if self.centre == "site" else None,
         )
 
@@ -179,7 +181,7 @@ class OneStep:
         """Return settings that answer these regressions in one job; () if there are none."""
         if len(asked) > 1 or asked[0].family not in (GAUSSIAN, BINOMIAL):
             return ()
-        return (asked[0].settings(),)
+        return ({**asked[0].settings(), "centre": "site" if asked[0].within else "pooled"},)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.REGRESSION),)
