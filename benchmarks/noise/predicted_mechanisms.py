@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from benchmarks.harness import store_row, stored_rows
 from benchmarks.noise.regressions import exact, own_units, planned
 from benchmarks.noise.studies import STUDIES, Study
 from secagg.evidence.feasibility.mechanisms import Way, chosen_ways
-from secagg.evidence.feasibility.simulated import FIRST_RUNS, RUNS, fitted
+from secagg.evidence.feasibility.simulated import FIRST_RUNS, RUNS, RelativeError, fitted
 from secagg.jobs.design_matrix import read_rows
+from secagg.privacy.expected_error import Verdict
 from secagg.sessions.planned_job import Planned, plan_sites
 
 
@@ -88,6 +90,11 @@ def run(args: argparse.Namespace) -> None:
                     store_row(args.file, line)
 
 
+def _verdict(row: dict[str, Any]) -> str:
+    """Return the verdict that the measured error and sampling error have."""
+    return RelativeError(row["measured"], row["se"], row["sampling"], None).verdict.value
+
+
 def print_table(args: argparse.Namespace) -> None:
     rows = stored_rows(args.file)
     print("| study | epsilon | mechanism | predicted | measured | ratio | sampling error |")
@@ -104,6 +111,11 @@ def print_table(args: argparse.Namespace) -> None:
         near = [sum(abs(x) <= math.log(limit) for x in logs) / len(logs) for limit in (1.5, 2)]
         median = math.exp(float(np.median(logs)))
         print(f"| {method} | {len(logs)} | {near[0]:.2f} | {near[1]:.2f} | {median:.2f} |")
+    print("\n| verdict predicted \\ measured | green | amber | red |\n|---|--:|--:|--:|")
+    colours = [each.value for each in Verdict]
+    pairs = Counter((r["verdict"], _verdict(r)) for r in rows)
+    for said in colours:
+        print(f"| {said} | {' | '.join(str(pairs[said, found]) for found in colours)} |")
     cells: dict[Any, list[dict[str, Any]]] = {}
     for r in rows:
         cells.setdefault((r["study"], r["family"], r["epsilon"]), []).append(r)

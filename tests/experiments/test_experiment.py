@@ -129,7 +129,7 @@ def found(summary: Any, own: float | None, *means: tuple[float, float]) -> Any:
 
 def test_the_page_begins_with_the_best_setting_and_the_jobs_own(summary: Any) -> None:
     means = (0.9, 0.05), (0.301, 0.05), (0.36, 0.04)
-    best, own, others, exact, _ = conclusion(found(summary, 1.0, *means))
+    best, own, others, exact, *_ = conclusion(found(summary, 1.0, *means))
     assert "at ε 2: 0.301 ± 0.050" in best and "at ε 1: 0.900 ± 0.050; the difference is" in own
     assert others.startswith("1 other setting of 2") and "Without noise" in exact
     assert "overlap" in conclusion(found(summary, 3.0, *means))[1]
@@ -166,15 +166,8 @@ def test_the_conclusion_names_mechanism_intervals_and_where_joining_pays(summary
     assert lines[-1] == "Without intervals: “rounds”."
     worse = {"error": {"mean": 0.2, "low": 0.19, "high": 0.21}}
     assert "does not pay" in conclusion({**both, "baselines": {"each site alone": worse}})[-2]
-    assert (
-        "every"
-        in conclusion(
-            {
-                **both,
-                "baselines": {"each site alone": {"error": {"mean": 2, "low": 1.9, "high": 2.1}}},
-            }
-        )[-2]
-    )
+    far = {"error": {"mean": 2.0, "low": 1.9, "high": 2.1}}
+    assert "every" in conclusion({**both, "baselines": {"each site alone": far}})[-2]
 
 
 def test_means_have_the_digits_of_their_error() -> None:
