@@ -3,6 +3,7 @@
     python -m benchmarks.noise.predicted_mechanisms run FILE [--draws 20] [--studies nhefs ...]
         [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
     python -m benchmarks.noise.predicted_mechanisms table FILE
+    python -m benchmarks.noise.predicted_mechanisms page FILE        # of docs/privacy-cost.md
 
 For each study of `benchmarks.noise.studies` and each epsilon, the plan of a job with `one_step`
 chooses the settings of every mechanism and predicts its error (`chosen_ways`). The same jobs then
@@ -130,9 +131,29 @@ def print_table(args: argparse.Namespace) -> None:
     )
 
 
+_SHOWN = {"one_step round": "one_step", "moments sum": "moments", "gradient round": "gradient"}
+_AT = (1.0, 4.0)
+
+
+def print_page(args: argparse.Namespace) -> None:
+    """Print the measured errors of the mechanisms, one row for each regression."""
+    cells = {
+        (r["study"], r["family"], r["epsilon"], r["method"]): r for r in stored_rows(args.file)
+    }
+    names = [f"ε {epsilon:g}: {name}" for epsilon in _AT for name in _SHOWN.values()]
+    print(f"| regression | sampling error | {' | '.join(names)} |")
+    print(f"|---|{'--:|' * (1 + len(names))}")
+    for study, family in dict.fromkeys((study, family) for study, family, *_ in cells):
+        row = [cells.get((study, family, epsilon, m)) for epsilon in _AT for m in _SHOWN]
+        found = ["–" if r is None else f"{r['measured']:.2f} ± {r['se']:.2f}" for r in row]
+        sampling = next(r["sampling"] for r in row if r is not None)
+        kind = "linear" if family == "gaussian" else "logistic"
+        print(f"| {study}, {kind} | {sampling:.2f} | {' | '.join(found)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("what", choices=["run", "table", "page"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
@@ -140,7 +161,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--sites", type=int, default=5)
     args = parser.parse_args()
-    run(args) if args.what == "run" else print_table(args)
+    {"run": run, "table": print_table, "page": print_page}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ WINDOWS_NOTE = (
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
-    "have equal variances. Odds ratios: method logistic, or with noise method gradient."
+    "have equal variances. Odds ratios: method logistic, or with noise method one_step."
 )
 
 
