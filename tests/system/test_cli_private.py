@@ -183,7 +183,7 @@ class TestPlan:
         row = {
             "method": "one_step", "placement": "round", "settings": "", "own": False, "jobs": 2,
             "epsilon": 0.7, "error": 0.11, "if_narrow": 0.12, "if_wide": 0.13, "widened": 1.4,
-            "intervals": True,
+            "intervals": True, "verdict": "green",
         }  # fmt: skip
         other = row | {"method": "gradient", "own": True, "jobs": 1, "intervals": False}
         change = ["[method]", 'name = "one_step"']
@@ -192,8 +192,8 @@ class TestPlan:
         }  # fmt: skip
         output.show_plan(planned)
         lines = [" ".join(line.split()) for line in recorded.export_text().splitlines()]
-        assert "one_step round 2 jobs, epsilon 0.7 11 % 12 % 13 % 1.4 times" in lines
-        assert "gradient round this job 11 % 12 % 13 % none" in lines
+        assert "one_step round 2 jobs, epsilon 0.7 11 % 12 % 13 % 1.4 times green" in lines
+        assert "gradient round this job 11 % 12 % 13 % none green" in lines
         place = lines.index("[method]")
         assert lines[place + 1] == change[1] and lines[place - 2] == "best: one_step"
 

@@ -217,6 +217,7 @@ def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
         table.add_column(name)
     for name in ("error", "if spreads are half", "double", "intervals"):
         table.add_column(name, justify="right")
+    table.add_column("verdict")
     for i, row in enumerate(found["rows"]):
         settings = [row["settings"]] if row["settings"] else []
         settings += ["this job"] if row["own"] else []
@@ -224,7 +225,7 @@ def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
         errors = (percent(row[key]) for key in ("error", "if_narrow", "if_wide"))
         table.add_row(
             row["method"], row["placement"], ", ".join(settings), *errors,
-            f"{row['widened']:g} times" if row["intervals"] else "none",
+            f"{row['widened']:g} times" if row["intervals"] else "none", row["verdict"],
             style="bold" if i == found["best"] else None,
         )  # fmt: skip
     out.print(table)

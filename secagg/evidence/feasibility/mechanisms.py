@@ -165,6 +165,7 @@ def _row(
         "error": rounded(found.error), "monte_carlo": rounded(found.monte_carlo),
         "widened": None if found.widened is None else rounded(max(found.widened, 1.0)),
         "intervals": found.widened is not None,
+        "verdict": found.verdict.value,
         "if_narrow": rounded(narrow), "if_wide": rounded(wide),
     }  # fmt: skip
 

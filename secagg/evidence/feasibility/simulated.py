@@ -18,8 +18,10 @@ it. benchmarks/noise/predicted_mechanisms.py has predictions beside errors on re
 
 Verdict. w = root(1 + error^2 / sampling^2), with the relative sampling error of the fit without
 noise, is how much longer intervals are at least. The noise costs as much as 1 - 1 / w^2 of the
-records. Green: the error is at most 10 %, or the noise is below the sampling error (w at most
-root 2, half of the records). Amber: at most 30 %, or w at most 2 (three quarters). Red: more.
+records. Green: the noise is below the sampling error (w at most root 2, half of the records).
+Amber: w is at most 2 (three quarters), or the error at most 30 %, so that large effects can be
+seen. Red: more. Green does not depend on how much the predictors explain, which nobody knows
+before: error and sampling error are then larger or smaller together.
 
 Not covered: columns whose values are skewed or whose effects are not linear; wrong guesses, but for
 `error_if_narrow`; predictors that explain much more than a fifth, whose relative error is smaller.
@@ -55,7 +57,6 @@ from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.privacy import Privacy
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import (
-    GREEN_ERROR,
     MAX_EPSILON,
     USABLE_ERROR,
     Assumptions,
@@ -108,14 +109,11 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     widened = None if found.widened is None else rounded(max(found.widened, 1.0))
     if widened is not None:
         words += f", intervals {widened:.1f} times as long as without noise"
-    if verdict is Verdict.GREEN:
-        words += ""
-    elif least_epsilon is None or least_records is None or least_epsilon > MAX_EPSILON:
+    if least_epsilon is None or least_records is None or least_epsilon > MAX_EPSILON:
         words += "; not usable at any epsilon: it needs more records"
-    else:
+    elif verdict is Verdict.RED:
         words += f"; usable from epsilon {two_digits(least_epsilon)}"
-        if verdict is Verdict.RED:
-            words += f", or {two_digits(least_records)} records"
+        words += f", or with {two_digits(least_records)} records"
     return {
         "verdict": verdict.value, "error": error, "error_if_narrow": rounded(narrow.error),
         "left": None, "ratio": None, "least_epsilon": least_epsilon,
@@ -146,7 +144,7 @@ class RelativeError:
     def verdict(self) -> Verdict:
         """The verdict, as the module says."""
         width = math.hypot(1.0, self.error / self.sampling)
-        if self.error <= GREEN_ERROR or width <= _GREEN_WIDTH:
+        if width <= _GREEN_WIDTH:
             return Verdict.GREEN
         usable = self.error <= USABLE_ERROR or width <= _USABLE_WIDTH
         return Verdict.AMBER if usable else Verdict.RED

@@ -181,7 +181,7 @@ class OneStep:
         """Return settings that answer these regressions in one job; () if there are none."""
         if len(asked) > 1 or asked[0].family not in (GAUSSIAN, BINOMIAL):
             return ()
-        return ({**asked[0].settings(), "centre": "site" if asked[0].within else "pooled"},)
+        return (asked[0].settings() | ({"centre": "site"} if asked[0].within else {}),)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.REGRESSION),)
