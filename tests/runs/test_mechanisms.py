@@ -129,3 +129,22 @@ def test_simulated_records_are_as_assumed(outcome: str) -> None:
     slopes, errors = _exact(X, y, family)
     np.testing.assert_allclose(slopes, fit.params[1:], rtol=1e-6)
     np.testing.assert_allclose(errors, fit.bse[1:], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "privacy"),
+    [
+        (ONE_STEP, {"expected_records": 1}),
+        (ONE_STEP | {"predictors": ["age", "ward=b"]}, {"expected_records": 10**6}),
+        ({"name": "moments", "analyses": [OLS | {"outcome": "ward=c"}]}, {}),
+        ({"name": "moments", "analyses": [OLS]},
+         {"person": "id", "records_per_person": 3, "person_norm": 1.2, "adjacency": "replace"}),
+    ],
+    ids=["one record", "many records", "an indicator as outcome", "persons"],
+)  # fmt: skip
+def test_every_job_that_can_be_planned_can_be_compared(
+    method: dict[str, Any], privacy: dict[str, Any]
+) -> None:
+    found = compared(planned(method, privacy=privacy))
+    assert found is not None and len(found["rows"]) >= 4
+    assert all(0 < row["error"] < 1e3 for row in found["rows"])

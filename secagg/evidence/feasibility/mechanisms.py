@@ -91,7 +91,7 @@ def compared(planned: Planned) -> dict[str, Any] | None:
 def chosen_ways(planned: Planned) -> tuple[Trials, list[Way]] | None:
     """Return the job's own way and the best of each other method and placement; None as above."""
     records, asked = planned.job.privacy.expected_records, planned.facts.asked
-    if records is None or not asked or any(a.outcome not in planned.job.columns for a in asked):
+    if records is None or not asked:
         return None
     ways = _ways(planned, asked)
     trials = Trials(planned, asked[:_MOST_REGRESSIONS], records)

@@ -20,7 +20,8 @@ Verdict. w = root(1 + error^2 / sampling^2), with the relative sampling error of
 noise, is how much longer intervals are at least. The noise costs as much as 1 - 1 / w^2 of the
 records. Green: the noise is below the sampling error (w at most root 2, half of the records).
 Amber: w is at most 2 (three quarters), or the error at most 30 %, so that large effects can be
-seen. Red: more. Green does not depend on how much the predictors explain, which nobody knows
+seen. Red: more, or an error above 50 %, beside which even noise below the sampling error is no
+comfort. Green does not depend on how much the predictors explain, which nobody knows
 before: error and sampling error are then larger or smaller together.
 
 Not covered: columns whose values are skewed or whose effects are not linear; wrong guesses, but for
@@ -79,6 +80,8 @@ _LEAST_RECORDS = 50
 _WIDEST = 64.0
 _SEARCH = 7  # halvings of the logarithm of the noise's factor
 _GREEN_WIDTH, _USABLE_WIDTH = math.sqrt(2), 2.0
+_LARGEST_ERROR = 0.5
+_MOST_ETA = 30.0
 _SEED = 21
 
 
@@ -144,6 +147,8 @@ class RelativeError:
     def verdict(self) -> Verdict:
         """The verdict, as the module says."""
         width = math.hypot(1.0, self.error / self.sampling)
+        if self.error > _LARGEST_ERROR:
+            return Verdict.RED
         if width <= _GREEN_WIDTH:
             return Verdict.GREEN
         usable = self.error <= USABLE_ERROR or width <= _USABLE_WIDTH
@@ -216,7 +221,13 @@ class Trials:
         factor *= self.noise
         noise = {name: times(each, factor) for name, each in planned.public.noise.items()}
         public = replace(planned.public, noise=noise)
-        rows = read_rows(planned.job.columns, table, public, public.sites[0])
+        privacy, of_person = planned.job.privacy, planned.job.privacy.person
+        if of_person is not None and of_person not in table:  # each with as many as are allowed
+            numbers = np.arange(len(table)) // privacy.records_per_person
+            table = table.assign(**{of_person: numbers.astype(str)})
+        rows = read_rows(
+            planned.job.columns, table, public, public.sites[0], of_person, privacy.records_used
+        )
         rng = np.random.default_rng([_SEED, run, i, 1])
         found = fitted(planned, public, rows, i, rng)
         at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
@@ -244,8 +255,8 @@ def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
     """Return the slopes of maximum likelihood and their classical standard errors."""
     b = np.zeros(X.shape[1])
     for _ in range(1 if family.linear else 12):
-        eta = X @ b
-        inverse = np.linalg.inv((X.T * family.weight(eta)) @ X)
+        eta = np.clip(X @ b, -_MOST_ETA, _MOST_ETA)  # of few records, some are separated
+        inverse = np.linalg.pinv((X.T * family.weight(eta)) @ X, rcond=1e-12, hermitian=True)
         b = b + inverse @ (X.T @ family.score(y, eta))
     if family.linear:
         inverse = inverse * (np.sum((y - X @ b) ** 2) / (len(y) - len(b)))
@@ -275,11 +286,15 @@ def simulated_table(
         name: math.sqrt(rho) * shared + math.sqrt(1 - rho) * rng.normal(size=count)
         for name in columns
     }
-    predictors = dict.fromkeys(name.partition("=")[0] for name in asked.predictors)
+    outcome, *rest = (
+        name if name in columns else name.partition("=")[0]  # of an indicator: its column
+        for name in (asked.outcome, *asked.predictors)
+    )
+    predictors = dict.fromkeys(rest)
     signal = rng.normal(size=len(predictors)) @ np.array([latent[name] for name in predictors])
     signal /= signal.std()
     if family.linear:
-        latent[asked.outcome] = math.sqrt(assumed.explained) * signal + math.sqrt(
+        latent[outcome] = math.sqrt(assumed.explained) * signal + math.sqrt(
             1 - assumed.explained
         ) * rng.normal(size=count)
     table = {}
@@ -290,7 +305,7 @@ def simulated_table(
             share = 0.5 + first.half_range * first.typical_centre  # of each level but the first
             ends = np.quantile(latent[name], 1 - share * np.arange(1, len(places) + 1))
             level = (latent[name][:, None] > ends).sum(axis=1)
-            if name == asked.outcome and not family.linear:
+            if name == outcome and not family.linear:
                 size = math.sqrt(law.signal(assumed.explained, assumed.outcome_variance))
                 eta = math.log(share / (1 - share)) + size * signal
                 level = (rng.random(count) < 1 / (1 + np.exp(-eta))).astype(int)
