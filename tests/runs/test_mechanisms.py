@@ -135,7 +135,7 @@ def test_simulated_records_are_as_assumed(outcome: str) -> None:
     ("method", "privacy"),
     [
         (ONE_STEP, {"expected_records": 1}),
-        (ONE_STEP | {"predictors": ["age", "ward=b"]}, {"expected_records": 10**6}),
+        (ONE_STEP | {"predictors": ["age", "ward=b"]}, {"expected_records": 10**6, "delta": 1e-8}),
         ({"name": "moments", "analyses": [OLS | {"outcome": "ward=c"}]}, {}),
         ({"name": "moments", "analyses": [OLS]},
          {"person": "id", "records_per_person": 3, "person_norm": 1.2, "adjacency": "replace"}),
