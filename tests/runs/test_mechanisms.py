@@ -152,3 +152,15 @@ def test_every_job_that_can_be_planned_can_be_compared(
     found = compared(planned(method, privacy=privacy))
     assert found is not None and len(found["rows"]) >= 4
     assert all(0 < row["error"] < 1e3 for row in found["rows"])
+
+
+def test_the_lines_of_several_jobs_fit_into_the_budget_and_names_are_toml() -> None:
+    """The written epsilon is rounded down, and a column may have quotes in its name."""
+    columns = COLUMNS | {'the "dose"': COLUMNS["age"]}
+    analyses = [OLS | {"outcome": y, "predictors": ['the "dose"']} for y in ("sbp", "visits")]
+    found = compared(planned({"name": "moments", "analyses": analyses}, columns=columns))
+    assert found is not None and found["change"] is not None
+    changed = tomllib.loads("\n".join(found["change"]))
+    assert changed["method"]["predictors"] == ['the "dose"']
+    mu = gaussian_mu(changed["privacy"]["epsilon"], 1e-5)
+    assert 0.98 < 2 * mu**2 / gaussian_mu(1.0, 1e-5) ** 2 <= 1

@@ -19,6 +19,7 @@ Not covered: as in `simulated`: columns that are skewed or have effects that are
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job, parse_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import answers
+from secagg.privacy.accounting.composition import rounded_down
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import percent
 from secagg.sessions.planned_job import Planned, plan_sites
@@ -49,7 +51,7 @@ _WRONG_GUESSES = 1.5
 class Way:
     """A way to answer the regressions: one job for all of them, or one for each.
 
-    changed: the keys of `[method]` and `[privacy]` that differ from the job's
+    method, privacy: the keys of `[method]` (of the first job) and `[privacy]` that it sets
     """
 
     jobs: tuple[Planned, ...]
@@ -226,9 +228,11 @@ def _change(job: Job, way: Way) -> list[str]:
     for key in ("placement", "epsilon", "record_norm", "person_norm"):
         if after[key] is None and before[key] is not None:
             lines.append(f"# no {key}")
+        elif key == "epsilon" and after[key] != before[key]:
+            each = rounded_down(after[key])
+            lines.append(f"{key} = {each}  # in one job for each outcome, such as the above")
         elif after[key] != before[key]:
-            each = "  # in one job for each outcome" if key == "epsilon" else ""
-            lines.append(f"{key} = {_value(after[key])}{each}")
+            lines.append(f"{key} = {_value(after[key])}")
     return lines
 
 
@@ -237,4 +241,4 @@ def _value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return f"{value:.4g}" if isinstance(value, float) else f'"{value}"'
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

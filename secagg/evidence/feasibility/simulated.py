@@ -81,7 +81,7 @@ _WIDEST = 64.0
 _SEARCH = 7  # halvings of the logarithm of the noise's factor
 _GREEN_WIDTH, _USABLE_WIDTH = math.sqrt(2), 2.0
 _LARGEST_ERROR = 0.5
-_MOST_ETA = 30.0
+_MOST_ETA, _MOST_ERROR = 30.0, 10.0
 _SEED = 21
 
 
@@ -191,6 +191,7 @@ class Trials:
                 sampling.append(np.mean(errors**2))
                 lengths.append(None if std_errors is None else np.median(std_errors / errors))
         error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
+        error = min(error, _MOST_ERROR) if math.isfinite(error) else _MOST_ERROR  # no estimate
         of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
         # all records have a smaller sampling error than those simulated, beside the same noise
         sampled = math.sqrt(self.noise * float(np.mean(sampling) / np.mean(sizes)))
