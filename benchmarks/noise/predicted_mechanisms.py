@@ -48,7 +48,6 @@ def measured(way: Way, study: Study, draws: int) -> dict[str, float]:
     """Return the relative error of a way on drawn records, and the relative sampling error."""
     (plan,), squares, sizes, sampling = way.jobs, [], [], []
     rows = read_rows(plan.job.columns, study.table, plan.public, "s0")
-    public = replace(plan.public, clip=None, max_rows=len(study.table))
     reference = planned(study, "one_step", 1.0, 3, 0.0)
     public = replace(reference.public, clip=None, max_rows=len(study.table))
     whole = read_rows(plan.job.columns, study.table, public, "s0")
