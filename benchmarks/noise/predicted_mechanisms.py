@@ -2,7 +2,7 @@
 
     python -m benchmarks.noise.predicted_mechanisms run FILE [--draws 20] [--studies nhefs ...]
         [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
-    python -m benchmarks.noise.predicted_mechanisms table FILE
+    python -m benchmarks.noise.predicted_mechanisms table FILE [--studies nhefs ...]
     python -m benchmarks.noise.predicted_mechanisms page FILE        # of docs/privacy-cost.md
 
 For each study of `benchmarks.noise.studies` and each epsilon, the plan of a job with `one_step`
@@ -84,20 +84,19 @@ def run(args: argparse.Namespace) -> None:
                     predicted = trials.error(way.jobs, RUNS, start=FIRST_RUNS)
                     line = {"study": name, "family": family, "epsilon": epsilon}
                     line |= {"method": " ".join(way.kind), "predicted": predicted.error}
-                    line |= {"verdict": predicted.verdict.value, "widened": predicted.widened}
+                    line |= {"widened": predicted.widened}
                     line |= {"predicted_sampling": predicted.sampling}
                     lines.append(line | measured(way, study, args.draws))
                 for line in lines:
                     store_row(args.file, line)
 
 
-def _verdict(row: dict[str, Any]) -> str:
-    """Return the verdict that the measured error and sampling error have."""
-    return RelativeError(row["measured"], row["se"], row["sampling"], None).verdict.value
+def _verdict(error: float, sampling: float) -> str:
+    return RelativeError(error, 0.0, sampling, None).verdict.value
 
 
 def print_table(args: argparse.Namespace) -> None:
-    rows = stored_rows(args.file)
+    rows = [r for r in stored_rows(args.file) if r["study"] in args.studies]
     print("| study | epsilon | mechanism | predicted | measured | ratio | sampling error |")
     print("|---|--:|---|--:|--:|--:|--:|")
     for r in rows:
@@ -118,7 +117,10 @@ def print_table(args: argparse.Namespace) -> None:
         print(f"| {method} | {len(of_method)} | {' | '.join(found)} |")
     print("\n| verdict predicted \\ measured | green | amber | red |\n|---|--:|--:|--:|")
     colours = [each.value for each in Verdict]
-    pairs = Counter((r["verdict"], _verdict(r)) for r in rows)
+    pairs = Counter(
+        (_verdict(r["predicted"], r["predicted_sampling"]), _verdict(r["measured"], r["sampling"]))
+        for r in rows
+    )
     for said in colours:
         print(f"| {said} | {' | '.join(str(pairs[said, found]) for found in colours)} |")
     cells: dict[Any, list[dict[str, Any]]] = {}
@@ -140,7 +142,7 @@ _AT = (1.0, 4.0)
 
 
 def print_page(args: argparse.Namespace) -> None:
-    """Print the measured errors of the mechanisms, one row for each regression."""
+    """Print the measured errors of the mechanisms, and (standard errors), by regression."""
     cells = {
         (r["study"], r["family"], r["epsilon"], r["method"]): r for r in stored_rows(args.file)
     }
@@ -149,7 +151,7 @@ def print_page(args: argparse.Namespace) -> None:
     print(f"|---|{'--:|' * (1 + len(names))}")
     for study, family in dict.fromkeys((study, family) for study, family, *_ in cells):
         row = [cells.get((study, family, epsilon, m)) for epsilon in _AT for m in _SHOWN]
-        found = ["–" if r is None else f"{r['measured']:.2f} ± {r['se']:.2f}" for r in row]
+        found = ["–" if r is None else f"{r['measured']:.2f} ({r['se']:.2f})" for r in row]
         sampling = next(r["sampling"] for r in row if r is not None)
         kind = "linear" if family == "gaussian" else "logistic"
         print(f"| {study}, {kind} | {sampling:.2f} | {' | '.join(found)} |")
