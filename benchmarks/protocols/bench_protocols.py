@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from benchmarks.harness import Spread, number, section, size, table
 from benchmarks.protocols.sessions import COHORT, SETUP, SUM, Cost, run_session
-from secagg.jobs.job import Named
-from secagg.jobs.registry import PROTOCOLS, make_protocol
+from secagg.jobs.registry import PROTOCOLS, Named, make_protocol
 from secagg.protocols.kernels.library import available
 
 CASES = ((10, 100_000), (100, 10_000), (4, 1_000_000))

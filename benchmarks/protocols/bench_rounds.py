@@ -22,8 +22,7 @@ from benchmarks.protocols.sessions import SUM, run_session
 from secagg import run
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import system_random
-from secagg.jobs.job import Named
-from secagg.jobs.registry import make_protocol
+from secagg.jobs.registry import Named, make_protocol
 
 SITES, VALUES, VARIABLES, RECORDS = 7, 33, 20, 200
 ROUNDS, FEW = 100, 20

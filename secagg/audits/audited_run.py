@@ -18,9 +18,10 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, SecaggError
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.data_sources import find_sites
-from secagg.jobs.job import Engine, Job, Named, Release
+from secagg.jobs.job import Engine, Job, Release
 from secagg.jobs.person_ids import person_id
 from secagg.jobs.privacy import Privacy
+from secagg.jobs.registry import Named
 from secagg.runs.run import run
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import Planned, plan_job

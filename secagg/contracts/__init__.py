@@ -50,9 +50,11 @@ from secagg.contracts.data import (
 )
 from secagg.contracts.facts import (
     NO_WINDOWS,
+    AskedRegression,
     ChosenWeights,
     EdgeRule,
     EqualWeights,
+    FirstOrder,
     IntegerNoise,
     MethodFacts,
     MomentsOnly,
@@ -71,7 +73,7 @@ from secagg.contracts.family import (
     OutcomeRange,
     TermBounds,
 )
-from secagg.contracts.method import COLLECTED_DRAWS, Method, RecordCount, facts_of
+from secagg.contracts.method import COLLECTED_DRAWS, Method, facts_of
 from secagg.contracts.protocol import (
     Capabilities,
     Context,
@@ -90,6 +92,7 @@ from secagg.contracts.reporting import (
     Disclosure,
     DisclosureKind,
     Label,
+    RecordCount,
     Result,
     ResultTable,
     TableKind,
@@ -104,6 +107,7 @@ __all__ = [
     "NO_WINDOWS",
     "TRUSTED",
     "Array",
+    "AskedRegression",
     "Body",
     "Capabilities",
     "ChosenWeights",
@@ -115,6 +119,7 @@ __all__ = [
     "EqualWeights",
     "Family",
     "Field",
+    "FirstOrder",
     "FisherLaw",
     "IntegerNoise",
     "Kind",

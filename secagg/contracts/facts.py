@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, State, Update
 from secagg.contracts.family import Family
-from secagg.contracts.reporting import Result
+from secagg.contracts.reporting import RecordCount, Result
 from secagg.core.randomness import RandomBytes
 
 # --- how much a record weighs in a sum ------------------------------------------------------------
@@ -233,6 +233,30 @@ class ContributeBatched(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class AskedRegression:
+    """A regression that other methods may answer as well.
+
+    outcome, predictors: columns, or variables as `column=level`
+    within: whether each site has an intercept of its own
+    """
+
+    outcome: str
+    predictors: tuple[str, ...]
+    family: Family
+    within: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return the three as keys of a job."""
+        named = {"outcome": self.outcome, "predictors": list(self.predictors)}
+        return {**named, "family": self.family.name}
+
+
+FirstOrder = Callable[[State, PublicFacts, RecordCount], Result]
+"""`Method.result`, but quick: only the terms of the regressions, in the order in which they are
+asked (under "analyses"), with errors to first order in the noise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MethodFacts:
     """The facts of a method with its settings.
@@ -249,6 +273,9 @@ class MethodFacts:
         `package.module:function`
     network: whether sites train a neural network, or contribute gradients of one
     regression: the regression that the result is; None if it is none, or several
+    asked: the regressions of the result that another method could answer as well; `secagg plan`
+        compares these methods
+    first_order: see above; None if `result` is quick
     edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
         why the rule is not known. Otherwise None
     public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
@@ -277,6 +304,8 @@ class MethodFacts:
     public_records: bool = False
     simulated: bool = False
     partial_columns: bool = False
+    asked: tuple[AskedRegression, ...] = ()
+    first_order: FirstOrder | None = None
     cell_errors: Callable[[PublicFacts], Sequence[CellError]] | None = None
 
     def __post_init__(self) -> None:

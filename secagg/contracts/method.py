@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, Stage, State, Update
 from secagg.contracts.facts import MethodFacts
 from secagg.contracts.noise import Placements
-from secagg.contracts.reporting import Disclosure, Result, ResultTable
+from secagg.contracts.reporting import Disclosure, RecordCount, Result, ResultTable
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PolicyRefusal, SecaggError
-
-
-@dataclass(frozen=True)
-class RecordCount:
-    """The number of records of all sites together, which is the first sum of every run.
-
-    records: the released number; with noise it may be fractional or negative
-    variance: variance of the noise in `records`; 0 without noise
-    """
-
-    records: float
-    variance: float
 
 
 class Method(Protocol):

@@ -14,6 +14,18 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class RecordCount:
+    """The number of records of all sites together, which is the first sum of every run.
+
+    records: the released number; with noise it may be fractional or negative
+    variance: variance of the noise in `records`; 0 without noise
+    """
+
+    records: float
+    variance: float
+
+
+@dataclass(frozen=True)
 class Result:
     """The result of a run. `summary` is written to result.json, `arrays` to arrays.npz."""
 

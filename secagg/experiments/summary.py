@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from secagg.audits.catalogue import make_attacks
 from secagg.core.version import __version__
 from secagg.errors import EvidenceError
-from secagg.experiments.experiment import EPSILON, Planned
+from secagg.experiments.experiment import EPSILON, TASK, Planned
 from secagg.experiments.one_audit import AFTER, ROUNDS
 from secagg.experiments.one_run import BASELINES, NO_NOISE
 from secagg.experiments.runner.experiment import Done
@@ -56,7 +57,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
 
     def curves(of: Mapping[str, Mapping[float, PointResult]]) -> list[dict[str, Any]]:
         return [
-            {"line": line,
+            {"line": line, "mechanism": _mechanism(planned, line),
              "points": [_point(x, r, own.get(line, exact.get(x, exact.get(0.0))))
                         for x, r in along.items()],
              "no_noise": no_noise(line)}
@@ -101,6 +102,20 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "attack_words": _attack_words(planned),
         "refused": [r.plain() for r in planned.refused],
     }  # fmt: skip
+
+
+def _mechanism(planned: Planned, line: str) -> dict[str, str] | None:
+    """Return method and placement of a curve; None of one that is no job, or of several."""
+    cells = (c for along in planned.runs.get(line, {}).values() for c in along.values())
+    jobs = {str(dict(cell.settings).get("job", "")) if cell.task == TASK else "" for cell in cells}
+    found = {
+        (job["method"]["name"], job["privacy"]["placement"])
+        for job in (json.loads(text) for text in jobs if text)
+    }
+    if len(found) != 1 or "" in jobs:
+        return None
+    ((method, placement),) = found
+    return {"method": method, "placement": placement}
 
 
 def _own_place(planned: Planned) -> float | None:

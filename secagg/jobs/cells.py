@@ -112,7 +112,11 @@ def read_column(
     errors = Exception if unreadable_is_missing else ValueError
     values = np.empty(len(cells), dtype=np.float64)
     unreadable: list[int] = []
-    for row, cell in enumerate(cells):
+    plain = _plain_numbers(column, cells)
+    values[plain] = cells.to_numpy()[plain] + 0.0  # 0 for -0, as its text is read
+    for row, cell in enumerate(cells) if not plain.all() else ():
+        if plain[row]:
+            continue
         try:
             if cell is MALFORMED:
                 raise ValueError("the record cannot be read")
@@ -135,6 +139,17 @@ def read_column(
     indicators[np.isnan(values)] = np.nan
     none = np.zeros(len(cells), dtype=np.bool_)
     return ColumnValues(indicators, values, unreadable_rows=tuple(unreadable), rows_outside=none)
+
+
+def _plain_numbers(column: Column, cells: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Return which cells are floats whose text would be read as the same number."""
+    if not isinstance(column, Number) or cells.dtype != np.float64:
+        return np.zeros(len(cells), dtype=np.bool_)
+    numbers = cells.to_numpy()
+    found: NDArray[np.bool_] = np.isfinite(numbers)
+    if isinstance(column, Count):
+        found &= (numbers >= 0) & (numbers == np.floor(numbers))
+    return found
 
 
 def _reader(column: Column) -> Callable[[object], float]:
@@ -173,6 +188,8 @@ class _Levels:
 
     def __call__(self, cell: object) -> float:
         """Return the cell's position, NaN if it is missing. Raises `ValueError` as above."""
+        if type(cell) is str and cell in self._positions:  # most cells, quickly
+            return self._positions[cell]
         for text in _readings(cell):
             if text in self._positions:
                 return self._positions[text]

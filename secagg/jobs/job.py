@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -28,6 +29,7 @@ from secagg.jobs.columns import Binary, Categorical, Column, Continuous, Count, 
 from secagg.jobs.columns_read import with_partial
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.public_records import PublicRecords
+from secagg.jobs.registry import Named, default_placement
 
 
 class PartialColumn(Strict):
@@ -143,18 +145,6 @@ class Engine(Strict):
     the deadline. If false, the party drops out."""
 
 
-class Named(BaseModel):
-    """A method or protocol by name, with its settings; they are checked when it is built."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All keys except the name."""
-        return dict(self.model_extra or {})
-
-
 class Job(Strict):
     """A complete job: all keys of a job file, checked."""
 
@@ -184,6 +174,19 @@ class Job(Strict):
     """How messages are carried: within one process or between several."""
 
     _read_partial = model_validator(mode="before")(with_partial)
+
+    @field_validator("privacy", mode="before")
+    @classmethod
+    def _place_noise(cls, given: Any, info: ValidationInfo) -> Any:
+        """Write the method's own placement into a table with epsilon and without a placement.
+
+        So every party, ledger and report has a job that names it.
+        """
+        method = info.data.get("method")  # None if it is not valid
+        asks = isinstance(given, Mapping) and given.get("epsilon") is not None
+        if method is None or not asks or "placement" in given:
+            return given
+        return {**given, "placement": default_placement(method.name)}
 
     @property
     def agreed(self) -> dict[str, Any]:

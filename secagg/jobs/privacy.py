@@ -14,14 +14,15 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     placement: Placement = Placement.NONE
     """Where the noise is added. `"sum"`: once, in the secure sum. `"site"`: once, in each site's
     own contribution, or in its moments, which all rounds then use. `"round"`: in the sum of every
-    round. `"none"`: nowhere; no other key of this table may then be set."""
+    round. `"none"`: nowhere; no other key of this table may then be set. If it is not set and
+    `epsilon` is: the first that `secagg list methods --privacy` names for the method."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
-    """Epsilon of all releases of the run together, including the count of records. Required unless
-    placement is `"none"`. The noise consists of whole steps of a grid. This limits epsilon to about
-    20 to 25 with delta 1e-5, depending on the job; the error names the limit."""
+    """Epsilon of all releases of the run together, including the count of records. The noise
+    consists of whole steps of a grid. This limits epsilon to about 20 to 25 with delta 1e-5,
+    depending on the job; the error names the limit."""
     delta: float | None = Field(default=None, gt=0, lt=1)
-    """Delta that belongs to `epsilon`. Required unless placement is `"none"`. It must be below 1 /
-    (number of records); a tenth of that is better."""
+    """Delta that belongs to `epsilon`, and is required with it. It must be below 1 / (number of
+    records); a tenth of that is better."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     """Which change of the data is protected: adding or removing one record (`"add_remove"`), or
     replacing one record by another (`"replace"`). `"replace"` needs about 1.4 times the noise of
@@ -83,14 +84,15 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
                 if k != "person" and getattr(self, k) != f.default
             ]  # fmt: skip
             if changed:
+                missing = "epsilon is not" if self.epsilon is None else "placement is 'none'"
                 raise ValueError(
-                    f"{changed[0]} is set but placement is not, so the sums would have no noise. "
-                    "Set placement to 'sum', 'site' or 'round'. To run without differential "
+                    f"{changed[0]} is set but {missing}, so the sums would have no noise. Set "
+                    "epsilon and delta, and no placement 'none'. To run without differential "
                     "privacy, leave [privacy] out: --set privacy={}"
                 )
             return self
         if self.epsilon is None or self.delta is None:
-            raise ValueError("epsilon and delta are required unless placement is 'none'")
+            raise ValueError("epsilon and delta are both required for noise")
         if self.person is None and max(self.records_per_person, self.sites_per_person) > 1:
             raise ValueError("records_per_person and sites_per_person require person (a column)")
         if self.person is None and self.person_norm is not None:

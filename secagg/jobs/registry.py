@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from secagg.contracts import Method, SecureSum
-from secagg.contracts.noise import Placements
+from pydantic import BaseModel, ConfigDict
+
+from secagg.contracts import AskedRegression, Method, SecureSum
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.validation import build, unknown_key
-from secagg.errors import JobError
-from secagg.jobs.job import Named
+from secagg.errors import CapabilityError, JobError
+
+
+class Named(BaseModel):
+    """A method or protocol by name, with its settings; they are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys except the name."""
+        return dict(self.model_extra or {})
+
 
 METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
@@ -37,6 +51,11 @@ METHODS = {
     "fedngr": ("secagg.models.neural.ngm.revealer", "FedNgr"),
     "torch_module": ("secagg.models.neural.torch_module", "TorchModule"),
 }
+REGRESSIONS_UNDER_NOISE = ("one_step", "moments", "gradient")
+"""Methods that `secagg plan` compares; each has `answering`."""
+
+Answer = tuple[str, tuple[dict[str, Any], ...], Placement]
+
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),
     "additive": ("secagg.protocols.additive", "Additive"),
@@ -98,6 +117,34 @@ WHAT_A_RECORD_IS = (
 def placements() -> dict[str, Placements]:
     """Return where each method can have the noise of differential privacy."""
     return {name: _find(METHODS, "method", name).placements for name in METHODS}
+
+
+def default_placement(name: str) -> Placement:
+    """Return where a method has its noise if the job does not say: the first of its placements.
+
+    Raises `JobError` for an unknown method, `CapabilityError` for one that can have no noise.
+    """
+    if name not in METHODS:
+        _refuse_analysis(name)
+    possible: Placements = _find(METHODS, "method", name).placements
+    if not possible.where:
+        what = f"method {name!r} can have no noise: {possible.note}".rstrip(".")
+        raise CapabilityError("privacy", what, possible.instead)
+    return possible.where[0]
+
+
+def answers(asked: Sequence[AskedRegression]) -> list[Answer]:
+    """Return the ways to answer regressions under noise: in one job, or else in one job for each.
+
+    A way is a method, the settings of its jobs, and a placement.
+    """
+    found = list[Answer]()
+    for name in REGRESSIONS_UNDER_NOISE:
+        kind = _find(METHODS, "method", name)
+        jobs = [(settings,) for settings in kind.answering(*asked)]
+        jobs = jobs or list(zip(*(kind.answering(each) for each in asked), strict=True))
+        found += [(name, each, place) for each in jobs for place in kind.placements.where]
+    return found
 
 
 def _refuse_analysis(name: str) -> None:

@@ -52,6 +52,7 @@ from secagg.evidence.claims.guarantee import sentence
 from secagg.evidence.claims.privacy import exact_sentence
 from secagg.evidence.claims.warnings import EXACT_BEFORE, EXACT_STAYS
 from secagg.evidence.feasibility.facts import prospect
+from secagg.evidence.feasibility.mechanisms import compared
 from secagg.evidence.planned_facts import method_facts, privacy_facts
 from secagg.evidence.session_result import counted_variance
 from secagg.jobs.data_sources import Data, SiteSource, as_policy
@@ -217,7 +218,12 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
             "placement": "none",
             "sentence": exact_sentence(planned.job.privacy.person),
         }
-    return {**facts, "sentence": sentence(facts), "feasibility": prospect(planned, facts)}
+    return {
+        **facts,
+        "sentence": sentence(facts),
+        "feasibility": prospect(planned, facts),
+        "compared": compared(planned),
+    }
 
 
 def _warnings(planned: Planned) -> list[str]:

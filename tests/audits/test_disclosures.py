@@ -20,8 +20,7 @@ from secagg.audits.catalogue import ATTACKS
 from secagg.audits.contract import Verdict
 from secagg.audits.views import Who
 from secagg.contracts import DisclosureKind
-from secagg.jobs.job import Named
-from secagg.jobs.registry import METHODS, make_method
+from secagg.jobs.registry import METHODS, Named, make_method
 
 REGRESSION = {"outcome": "x2", "predictors": ["x0", "x1"]}
 CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}

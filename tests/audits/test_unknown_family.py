@@ -11,8 +11,7 @@ from secagg.audits.attacks.records.released_regression import why_no_regression
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.views import View
 from secagg.contracts import MethodFacts, PublicFacts, Variable
-from secagg.jobs.job import Named
-from secagg.jobs.registry import make_method
+from secagg.jobs.registry import Named, make_method
 
 
 def view(facts: MethodFacts | None = None, **table: Any) -> View:

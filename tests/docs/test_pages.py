@@ -213,7 +213,7 @@ def test_links_between_files_are_valid() -> None:
 def test_the_documented_command_for_noise_in_every_round_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (line,) = re.findall(r"^secagg run (.*placement=round.*)$", read("how-to/private-run.md"), re.M)
+    (line,) = re.findall(r'^secagg run (.*"gradient".*)$', read("how-to/private-run.md"), re.M)
     monkeypatch.chdir(ROOT)
     job, out, _, *settings = shlex.split(line)
     assert out == "--out"  # a plan writes no folder

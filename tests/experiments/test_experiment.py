@@ -129,7 +129,7 @@ def found(summary: Any, own: float | None, *means: tuple[float, float]) -> Any:
 
 def test_the_page_begins_with_the_best_setting_and_the_jobs_own(summary: Any) -> None:
     means = (0.9, 0.05), (0.301, 0.05), (0.36, 0.04)
-    best, own, others, exact = conclusion(found(summary, 1.0, *means))
+    best, own, others, exact, *_ = conclusion(found(summary, 1.0, *means))
     assert "at ε 2: 0.301 ± 0.050" in best and "at ε 1: 0.900 ± 0.050; the difference is" in own
     assert others.startswith("1 other setting of 2") and "Without noise" in exact
     assert "overlap" in conclusion(found(summary, 3.0, *means))[1]
@@ -139,6 +139,35 @@ def test_the_page_begins_with_the_best_setting_and_the_jobs_own(summary: Any) ->
     assert page.index(best) < page.index("<h2>Numbers</h2>")
     assert conclusion({**summary, "curves": [{**summary["curves"][0], "points": []}]}) == []
     assert summary["job"]["own"] is None and summary["job"]["level"] == 0.95
+
+
+def test_the_conclusion_names_mechanism_intervals_and_where_joining_pays(summary: Any) -> None:
+    """Each site alone has .50 ± .02 without noise; at ε 1 the best mechanism cannot be told apart.
+
+    Only the curve whose points have no coverage has no intervals.
+    """
+    one = found(summary, None, (0.49, 0.02), (0.3, 0.02))
+    (curve,) = one["curves"]
+    assert curve["mechanism"] == {"method": "moments", "placement": "sum"}
+    points = [
+        {**p, "metrics": p["metrics"] | {"coverage": p["metrics"]["error"]}}
+        for p in curve["points"]
+    ]
+    rounds = {**curve, "line": "rounds", "mechanism": {"method": "gradient", "placement": "round"}}
+    rounds["points"] = found(summary, None, (0.7, 0.02), (0.29, 0.005))["curves"][0]["points"]
+    alone = {"error": {"mean": 0.5, "low": 0.48, "high": 0.52}}
+    both = {
+        **one, "curves": [{**curve, "line": "sum", "points": points}, rounds],
+        "baselines": {**summary["baselines"], "each site alone": alone},
+    }  # fmt: skip
+    lines = conclusion(both)
+    assert lines[0].endswith("by method gradient with placement round.")
+    assert "at ε 2 only" in lines[-2]
+    assert lines[-1] == "Without intervals: “rounds”."
+    worse = {"error": {"mean": 0.2, "low": 0.19, "high": 0.21}}
+    assert "does not pay" in conclusion({**both, "baselines": {"each site alone": worse}})[-2]
+    far = {"error": {"mean": 2.0, "low": 1.9, "high": 2.1}}
+    assert "every" in conclusion({**both, "baselines": {"each site alone": far}})[-2]
 
 
 def test_means_have_the_digits_of_their_error() -> None:

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from support.runs.jobs import raw_job
 
+from secagg.jobs.cells import read_column
+from secagg.jobs.columns import Continuous, Count
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import parse_job
 from secagg.jobs.site_tables import GivenTable, read_file
@@ -49,3 +51,20 @@ def test_one_more_record_does_not_change_how_others_are_read(
 
     assert read([*NUMBERS, one_more]) == read(NUMBERS)
     assert len(read(NUMBERS)) == len(NUMBERS)
+
+
+@pytest.mark.parametrize("column", [
+    Continuous(type="continuous", low=-1e4, high=1e4), Count(type="count", high=50),
+])  # fmt: skip
+def test_a_column_of_floats_is_read_as_its_cells(column: Continuous | Count) -> None:
+    """Bit for bit, also beside cells that cannot be read, and -0 as 0."""
+    rng = np.random.default_rng(1)
+    numbers = np.concatenate([
+        rng.normal(size=50) * 10.0 ** rng.integers(-300, 300, 50), rng.integers(-3, 60, 50),
+        [0.0, -0.0, np.nan, np.inf, -np.inf, 0.5, 2.0**53 + 2, 1e300],
+    ])  # fmt: skip
+    quick = read_column(column, pd.Series(numbers), "x", unreadable_is_missing=True)
+    cells = pd.Series(numbers, dtype=object)
+    slow = read_column(column, cells, "x", unreadable_is_missing=True)
+    assert quick.values.tobytes() == slow.values.tobytes()
+    assert quick.unreadable_rows == slow.unreadable_rows and quick.unreadable

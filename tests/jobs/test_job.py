@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from support.runs.jobs import COLUMNS, TOML, raw_job
 
-from secagg.errors import JobError
+from secagg.errors import CapabilityError, JobError
 from secagg.jobs.columns import Continuous
 from secagg.jobs.job import Job, load_job, parse_job, set_dotted
+from secagg.jobs.registry import METHODS, placements
 
 
 def with_column(**column: Any) -> dict[str, Any]:
@@ -109,10 +110,10 @@ def test_mistakes_name_their_key_on_one_line(key: str, raw: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("epsilon", 1.0), ("delta", 1e-6), ("record_norm", 1.2), ("colluding", 2),
-     ("adjacency", "replace"), ("count_share", 0.1)],
+    [("delta", 1e-6), ("record_norm", 1.2), ("colluding", 2), ("adjacency", "replace"),
+     ("count_share", 0.1)],
 )  # fmt: skip
-def test_privacy_without_a_placement_is_refused(key: str, value: Any) -> None:
+def test_privacy_without_epsilon_is_refused(key: str, value: Any) -> None:
     """Sums would be exact, which is not what such a job asks for."""
     with pytest.raises(JobError) as caught:
         parse_job(raw_job(privacy={key: value}))
@@ -125,6 +126,28 @@ def test_a_job_without_a_privacy_guarantee_is_valid(privacy: dict[str, Any]) -> 
     """Also once all defaults are written out, as a stored job has them."""
     job = parse_job(raw_job(privacy=privacy))
     assert parse_job(job.model_dump(mode="json")) == job
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_epsilon_and_delta_are_enough_and_the_job_says_where_its_noise_is(name: str) -> None:
+    """What parties agree on, and what is stored, names the method's first placement."""
+    raw = raw_job(method={"name": name}, privacy={"epsilon": 1.0, "delta": 1e-6})
+    possible = placements()[name]
+    if not possible.where:
+        with pytest.raises(CapabilityError) as caught:
+            parse_job(raw)
+        assert caught.value.where == "privacy" and caught.value.advice == possible.instead
+        return
+    job = parse_job(raw)
+    raw["privacy"]["placement"] = first = possible.where[0].value
+    assert job == parse_job(raw) == parse_job(job.model_dump(mode="json"))
+    assert job.agreed["privacy"]["placement"] == first
+
+
+def test_a_job_whose_method_is_invalid_gets_no_placement() -> None:
+    for method in ({"name": "momments"}, {}):
+        with pytest.raises(JobError):
+            parse_job(raw_job(method=method, privacy={"epsilon": 1.0, "delta": 1e-6}))
 
 
 def test_method_and_protocol_settings_are_not_checked_by_the_job() -> None:

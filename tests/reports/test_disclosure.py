@@ -40,8 +40,8 @@ from secagg.core.randomness import system_random
 from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
 from secagg.evidence.claims.ledgers import NO_BOUND, counting
 from secagg.evidence.planned_facts import method_facts
-from secagg.jobs.job import Named, parse_job
-from secagg.jobs.registry import METHODS, make_method
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import METHODS, Named, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.reports.page import render
 from secagg.runs.plan import plan_run

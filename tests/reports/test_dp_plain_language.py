@@ -31,8 +31,8 @@ from secagg.evidence.claims.guarantee import (
 )
 from secagg.evidence.claims.privacy import PrivacyClaims, sees_in_words
 from secagg.evidence.numbers import typeset
-from secagg.jobs.job import Named, parse_job
-from secagg.jobs.registry import PROTOCOLS, make_protocol
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import PROTOCOLS, Named, make_protocol
 from secagg.reports.expected_utility import expected, fewer_records_than_expected
 from secagg.reports.page import render
 from secagg.reports.results import other_counts

@@ -11,8 +11,7 @@ from support.runs.reports import Page, copied, noised_run, page_of, small_run, v
 from secagg.evidence.claims.disclosure import UNCHECKED
 from secagg.evidence.claims.limitations import unprotected
 from secagg.evidence.claims.privacy import PrivacyClaims
-from secagg.jobs.job import Named
-from secagg.jobs.registry import METHODS, make_method
+from secagg.jobs.registry import METHODS, Named, make_method
 
 BOUNDED = f"{UNCHECKED}; if all of them have noise, their total cost bounds it."
 

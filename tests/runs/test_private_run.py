@@ -14,7 +14,7 @@ import pytest
 from support.methods.short_chains import short_chains
 from support.protocols.keys import quick_keys
 from support.runs.checkout import ROOT
-from support.runs.jobs import as_csv, raw_job, table, tables
+from support.runs.jobs import as_csv, raw_job, table, tables, write_job
 
 import secagg
 from secagg.core.randomness import replayable_random, system_random
@@ -68,6 +68,24 @@ def test_noise_works_under_every_protocol(protocol: str) -> None:
     sd = math.sqrt(noise.sum_variance(3, noise.site_variance(3)))
     added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / np.sqrt(noise.weights) / sd
     assert np.all(added < 8) and np.all(added > 1e-9)
+
+
+def test_without_a_placement_a_run_has_the_same_noise_and_the_same_refusals(tmp_path: Path) -> None:
+    """Its plan names the placement, and a site that wants noise of its own refuses."""
+    named, short = private("sum"), private("sum")
+    del short["privacy"]["placement"]
+    expected = played(named, 3)
+    for stage, total in played(short, 3).items():
+        np.testing.assert_array_equal(total, expected[stage])
+    folder = write_job(tmp_path / "files").parent / "data"
+    (folder / "north.policy.toml").write_text(
+        'min_sites = 3\nmin_records = 2\nnoise = "own"\n[budget]\nepsilon = 9.0\ndelta = 1e-5\n'
+        "period_epsilon = 9.0\nperiod_delta = 1e-5\n"
+    )
+    short["sites"]["folder"] = str(folder)
+    plan = secagg.plan(short)
+    assert plan["differential_privacy"]["placement"] == "sum"
+    assert any(r.startswith("north") and "'own' requires" in r for r in plan["refusals"])
 
 
 @pytest.mark.statistical

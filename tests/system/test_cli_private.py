@@ -173,6 +173,30 @@ class TestPlan:
         output.show_plan(planned)
         assert f"\x1b[{colour}musable? {verdict}: so\x1b[0m" in recorded.export_text(styles=True)
 
+    def test_the_mechanisms_and_the_lines_to_change_are_printed_as_they_are(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also `[method]`, which the terminal's markup would take for a style."""
+        recorded = Console(record=True, width=200)
+        monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+        planned = plan_run(plan_job(parse_job(private_job("sum")), tables(4, 150)))
+        row = {
+            "method": "one_step", "placement": "round", "settings": "", "own": False, "jobs": 2,
+            "epsilon": 0.7, "error": 0.11, "if_narrow": 0.12, "if_wide": 0.13, "widened": 1.4,
+            "intervals": True, "verdict": "green",
+        }  # fmt: skip
+        other = row | {"method": "gradient", "own": True, "jobs": 1, "intervals": False}
+        change = ["[method]", 'name = "one_step"']
+        planned["differential_privacy"]["compared"] = {
+            "rows": [other, row], "best": 1, "words": "best: one_step", "change": change,
+        }  # fmt: skip
+        output.show_plan(planned)
+        lines = [" ".join(line.split()) for line in recorded.export_text().splitlines()]
+        assert "one_step round 2 jobs, epsilon 0.7 11 % 12 % 13 % 1.4 times green" in lines
+        assert "gradient round this job 11 % 12 % 13 % none green" in lines
+        place = lines.index("[method]")
+        assert lines[place + 1] == change[1] and lines[place - 2] == "best: one_step"
+
 
 class TestRun:
     def test_the_terminal_and_the_report_show_the_same_record_count(

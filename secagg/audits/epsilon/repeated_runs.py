@@ -45,8 +45,8 @@ from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.core.ring import RingVector
 from secagg.jobs.data_sources import Data, find_sites
-from secagg.jobs.job import Named
 from secagg.jobs.privacy import Privacy
+from secagg.jobs.registry import Named
 from secagg.privacy.policy.contribution import ContributionRequest
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain

@@ -32,6 +32,7 @@ from secagg.evidence.numbers import (
     typeset,
 )
 from secagg.privacy.accounting.composition import rounded_down
+from secagg.privacy.expected_error import percent
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
@@ -182,6 +183,8 @@ def _show_usefulness(out: Console, guarantee: Mapping[str, Any], protocol: str) 
     out.print(f"usable? {escape(judged['words'])}", style=_COLOURS[judged["verdict"]])
     if "assumes" in judged:
         out.print(Paragraph(escape(judged["assumes"]), "dim", indent=2))
+    if guarantee["compared"] is not None:
+        _show_compared(out, guarantee["compared"])
     out.print()
     noise = Table(title="noise, in the units of the sum")
     noise.add_column("stage")
@@ -204,6 +207,33 @@ def _show_usefulness(out: Console, guarantee: Mapping[str, Any], protocol: str) 
         out.print(table)
         if why := noise_exhausted(guarantee, protocol):
             out.print(escape(why))
+
+
+def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
+    """Print the errors of all methods that answer the job's regressions, and what to change."""
+    out.print()
+    table = Table(title="expected coefficient error, by mechanism (simulated records)")
+    for name in ("method", "placement", "settings"):
+        table.add_column(name)
+    for name in ("error", "if spreads are half", "double", "intervals"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for i, row in enumerate(found["rows"]):
+        settings = [row["settings"]] if row["settings"] else []
+        settings += ["this job"] if row["own"] else []
+        settings += [f"{row['jobs']} jobs, epsilon {row['epsilon']:.2g}"] if row["jobs"] > 1 else []
+        errors = (percent(row[key]) for key in ("error", "if_narrow", "if_wide"))
+        table.add_row(
+            row["method"], row["placement"], ", ".join(settings), *errors,
+            f"{row['widened']:g} times" if row["intervals"] else "none", row["verdict"],
+            style="bold" if i == found["best"] else None,
+        )  # fmt: skip
+    out.print(table)
+    out.print(escape(found["words"]))
+    if found["change"]:
+        out.print("To take it, change in the job:")
+        for line in found["change"]:
+            out.print(f"  {escape(line)}", highlight=False)
 
 
 def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:

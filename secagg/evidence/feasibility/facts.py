@@ -45,7 +45,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     if facts.simulated:
         found = simulated_feasibility(planned, job.privacy.expected_records)
         text = "assumes the typical ranges of the job, correlations of 0.3, and predictors that "
-        text += "explain 20 %; with standard deviations half as large, the error is "
+        text += "explain 20 % (if 5 %, the error is about twice as large, and so is the sampling "
+        text += "error); with standard deviations half as large, the error is "
         return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
     if facts.regression is None and any(
         stage.training or (stage.sensitivity and stage.max_rounds > 1)

@@ -1,36 +1,51 @@
 """The error of a regression under noise, predicted by running it on simulated records.
 
 Before data is read, records are simulated from what the job says of its columns: typical ranges
-and shares, and the assumptions of `secagg.privacy.expected_error` (equal correlations, equal
-slopes, the explained share). The method's own functions run on them twice, with noise of the
-planned variance and without. Nothing else is simulated: no protocol, no encoding, no grid of the
-noise, whose effects are far smaller.
+and shares, and the assumptions of `secagg.privacy.expected_error` (equal correlations, the
+explained share). The slopes' sizes and signs are drawn: equal ones would lie in the direction in
+which correlated predictors vary most, where every method is at its best. Each method reads the
+records as a site does, shortened by its own rules, and its own functions run on them with noise of
+the planned variance. Nothing else is simulated: no protocol, no encoding, no grid of the noise,
+whose effects are far smaller.
 
-The error is the root mean square difference of the slopes, in standard deviations of the columns,
-over runs and slopes, divided by the root mean square slope. So it is relative to the coefficients
-without noise, as that of `secagg.privacy.expected_error`, and the same limits apply. Random numbers
-have a fixed seed: the same job gives the same figure (rounded to two digits), which `verify`
-computes again. Its Monte Carlo error is about a tenth of it.
+The error is the root mean square, over runs and slopes in typical standard deviations, of the
+estimate less the fit to the records without noise and without limits (least squares, or maximum
+likelihood), divided by the root mean square of that fit's slopes. So it has the bias of shortened
+records. Estimates that need draws from a posterior are taken to first order
+(`MethodFacts.first_order`). Random numbers have a fixed seed: the same job gives the same figure
+(rounded to two digits), which `verify` computes again. Its Monte Carlo error is about a tenth of
+it. benchmarks/noise/predicted_mechanisms.py has predictions beside errors on real records.
+
+Verdict. w = root(1 + error^2 / sampling^2), with the relative sampling error of the fit without
+noise, is how much longer intervals are at least. The noise costs as much as 1 - 1 / w^2 of the
+records. Green: the noise is below the sampling error (w at most root 2, half of the records).
+Amber: w is at most 2 (three quarters), or the error at most 30 %, so that large effects can be
+seen. Red: more, or an error above 50 %, beside which even noise below the sampling error is no
+comfort. Green does not depend on how much the predictors explain, which nobody knows
+before: error and sampling error are then larger or smaller together.
 
 Not covered: columns whose values are skewed or whose effects are not linear; wrong guesses, but for
-`error_if_narrow`.
+`error_if_narrow`; predictors that explain much more than a fifth, whose relative error is smaller.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from secagg.contracts import (
+    AskedRegression,
+    Family,
+    FirstOrder,
     FisherLaw,
     PublicFacts,
     RecordCount,
-    Regression,
     Result,
     SiteRecords,
     State,
@@ -38,9 +53,11 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Noise
 from secagg.core.arrays import Array
+from secagg.jobs.columns import Column, Number
+from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.jobs.privacy import Privacy
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import (
-    GREEN_ERROR,
     MAX_EPSILON,
     USABLE_ERROR,
     Assumptions,
@@ -51,12 +68,21 @@ from secagg.privacy.expected_error import (
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 
-_RUNS = 6
-_MOST_NUMBERS = 1_000_000  # records times the square of the number of columns
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIRST_RUNS, RUNS = 2, 8
+"""Runs that choose a setting, and further ones that predict its error."""
+_SEARCH_RUNS = 2
+_MOST_NUMBERS = 600_000  # records times the square of the number of columns; but at least
+_MANY_RECORDS = 4_000
+_LEAST_RECORDS = 50
 _WIDEST = 64.0
-_LEAST_RECORDS = 20
 _SEARCH = 7  # halvings of the logarithm of the noise's factor
-_SEED = 20
+_GREEN_WIDTH, _USABLE_WIDTH = math.sqrt(2), 2.0
+_LARGEST_ERROR = 0.5
+_MOST_ETA, _MOST_ERROR = 30.0, 10.0
+_SEED = 21
 
 
 def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
@@ -65,122 +91,242 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     records: the public guess of their number; widened: intervals' length relative to that without
     noise
     """
-    error, widened = _error(planned, records)
-    narrow, _ = _error(planned, records, spread=0.5)
-    epsilon = planned.job.privacy.epsilon
-    delta = planned.job.privacy.delta
+    trials = Trials(planned, planned.facts.asked, records)
+    jobs = (planned,)
+    found = trials.error(jobs, RUNS, start=FIRST_RUNS)
+    narrow = trials.error(jobs, RUNS, start=FIRST_RUNS, spread=0.5)
+    epsilon, delta = planned.job.privacy.epsilon, planned.job.privacy.delta
     assert epsilon is not None and delta is not None
     low, high = 1 / _WIDEST, _WIDEST  # factors of the noise
     for _ in range(_SEARCH):
         middle = math.sqrt(low * high)
-        usable = _error(planned, records, noise=middle, runs=2)[0] <= USABLE_ERROR
+        usable = trials.error(jobs, _SEARCH_RUNS, noise=middle).verdict is not Verdict.RED
         low, high = (middle, high) if usable else (low, middle)
     enough = low > 1.01 / _WIDEST  # otherwise no factor that was tried is
     least_epsilon = gaussian_epsilon(gaussian_mu(epsilon, delta) / low, delta) if enough else None
     least_records = math.ceil(max(records, _LEAST_RECORDS) / low) if enough else None
-    verdict = Verdict.RED
-    if error <= USABLE_ERROR:
-        verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
+    error, verdict = rounded(found.error), found.verdict
     words = f"{verdict.value}: expected coefficient error "
     words += f"{percent(error) if error <= 1 else 'above 100 %'} (relative to the coefficients "
-    words += f"without noise), intervals {max(widened, 1.0):.1f} times as long as without noise; "
+    words += f"without noise), sampling error {percent(rounded(found.sampling))}"
+    widened = None if found.widened is None else rounded(max(found.widened, 1.0))
+    if widened is not None:
+        words += f", intervals {widened:.1f} times as long as without noise"
     if least_epsilon is None or least_records is None or least_epsilon > MAX_EPSILON:
-        words += "not usable at any epsilon: it needs more records"
-    else:
-        words += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(least_epsilon)}"
-        if verdict is Verdict.RED:
-            words += f", or {two_digits(least_records)} records"
+        words += "; not usable at any epsilon: it needs more records"
+    elif verdict is Verdict.RED:
+        words += f"; usable from epsilon {two_digits(least_epsilon)}"
+        words += f", or with {two_digits(least_records)} records"
     return {
-        "verdict": verdict.value, "error": error, "error_if_narrow": narrow, "left": None,
-        "ratio": None, "least_epsilon": least_epsilon, "least_records": least_records,
-        "least_rounds": None, "words": words, "widened": widened,
+        "verdict": verdict.value, "error": error, "error_if_narrow": rounded(narrow.error),
+        "left": None, "ratio": None, "least_epsilon": least_epsilon,
+        "least_records": least_records, "least_rounds": None, "words": words, "widened": widened,
+        "sampling": rounded(found.sampling),
     }  # fmt: skip
 
 
-def _error(
-    planned: Planned, records: int, *, spread: float = 1.0, noise: float = 1.0, runs: int = 0
-) -> tuple[float, float]:
-    """Return the relative error of the slopes, and how much longer intervals are.
+def rounded(value: float) -> float:
+    """Return a figure with two digits."""
+    return float(f"{value:.2g}")
 
-    spread: factor of the columns' true standard deviations; noise: of that of all noise
+
+@dataclass(frozen=True)
+class RelativeError:
+    """The relative error, and what belongs to it.
+
+    monte_carlo: its Monte Carlo error; sampling: the relative sampling error without noise
+    widened: intervals' length, relative to that without noise; None if there are no intervals
     """
-    rng = np.random.default_rng(_SEED)
-    public, regression = planned.public, planned.facts.regression
-    assert regression is not None
-    most = _MOST_NUMBERS // len(public.variables) ** 2
-    chosen = min(max(records, _LEAST_RECORDS), max(most, _LEAST_RECORDS))
-    noise *= min(1.0, chosen / records)  # fewer records with as much less noise
-    noised = replace(public, noise={s: _times(n, noise) for s, n in public.noise.items()})
-    exact = replace(public, noise={})
-    squares, sizes, lengths = [], [], []
-    for _ in range(runs or _RUNS):
-        sites = _records(planned, regression, chosen, spread, rng)
-        with_noise, without = (
-            _slopes(public, run_on(planned, p, sites, rng)) for p in (noised, exact)
+
+    error: float
+    monte_carlo: float
+    sampling: float
+    widened: float | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict, as the module says."""
+        width = math.hypot(1.0, self.error / self.sampling)
+        if self.error > _LARGEST_ERROR:
+            return Verdict.RED
+        if width <= _GREEN_WIDTH:
+            return Verdict.GREEN
+        usable = self.error <= USABLE_ERROR or width <= _USABLE_WIDTH
+        return Verdict.AMBER if usable else Verdict.RED
+
+
+class Trials:
+    """Simulated records, the same for all jobs, and the fits without noise.
+
+    planned: a job with these regressions; records: the public guess of their number
+    """
+
+    def __init__(self, planned: Planned, asked: Sequence[AskedRegression], records: int) -> None:
+        self.job, self.asked = planned.job, asked
+        exact = self.job.model_copy(update={"privacy": Privacy()})
+        sites = planned.public.sites
+        most = max(_MOST_NUMBERS // len(planned.public.variables) ** 2, _MANY_RECORDS)
+        self.count = max(min(records, most), _LEAST_RECORDS)
+        self.noise = min(1.0, self.count / records)  # fewer records with as much less noise
+        self.public = replace(public_facts(exact, sites), max_rows=self.count)
+        self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
+
+    def error(
+        self, jobs: Sequence[Planned], runs: int, *, start: int = 0, spread: float = 1.0,
+        noise: float = 1.0,
+    ) -> RelativeError:  # fmt: skip
+        """Run a job on the records number `start` and following.
+
+        jobs: one for all regressions, or one for each
+        spread: factor of the columns' true standard deviations; noise: of that of all noise
+        """
+        squares, sizes, sampling, lengths = [], [], [], []
+        for run in range(start, start + runs):
+            for i in range(len(self.asked)):
+                table, slopes, errors = self._records(run, i, spread)
+                planned = jobs[i if len(jobs) > 1 else 0]
+                estimate, std_errors = self._fit(planned, i, table, run, noise)
+                squares.append(np.mean((estimate - slopes) ** 2))
+                sizes.append(np.mean(slopes**2))
+                sampling.append(np.mean(errors**2))
+                lengths.append(None if std_errors is None else np.median(std_errors / errors))
+        error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
+        error = min(error, _MOST_ERROR) if math.isfinite(error) else _MOST_ERROR  # no estimate
+        of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
+        # all records have a smaller sampling error than those simulated, beside the same noise
+        sampled = math.sqrt(self.noise * float(np.mean(sampling) / np.mean(sizes)))
+        squared = [length**2 - 1 for length in lengths if length is not None]
+        widened = math.sqrt(max(0.0, 1 + float(np.mean(squared)) / self.noise)) if squared else None
+        return RelativeError(error, of_squares / (2 * error), sampled, widened)
+
+    def _records(self, run: int, i: int, spread: float) -> tuple[pd.DataFrame, Array, Array]:
+        """Return the records, and the slopes and standard errors of the fit without noise."""
+        if (run, i, spread) not in self._made:
+            rng, asked = np.random.default_rng([_SEED, run, i]), self.asked[i]
+            table = simulated_table(self.job.columns, self.public, asked, self.count, spread, rng)
+            rows = read_rows(self.job.columns, table, self.public, self.public.sites[0])
+            at = [j for name in asked.predictors for j in self.public.positions[name]]
+            X = np.column_stack([np.ones(self.count), rows.values[:, at]])
+            (y_at,) = self.public.positions[asked.outcome]
+            variable = self.public.variables[y_at]
+            y = variable.midpoint + variable.half_range * rows.values[:, y_at]
+            slopes, errors = _exact(X, y, asked.family)
+            units = np.array([self.public.variables[j].typical_spread for j in at])
+            self._made[run, i, spread] = table, units * slopes, units * errors
+        return self._made[run, i, spread]
+
+    def _fit(
+        self, planned: Planned, i: int, table: pd.DataFrame, run: int, factor: float
+    ) -> tuple[Array, Array | None]:
+        """Return the estimated slopes, and their standard errors if there are any."""
+        factor *= self.noise
+        noise = {name: times(each, factor) for name, each in planned.public.noise.items()}
+        public = replace(planned.public, noise=noise)
+        privacy, of_person = planned.job.privacy, planned.job.privacy.person
+        if of_person is not None and of_person not in table:  # each with as many as are allowed
+            numbers = np.arange(len(table)) // privacy.records_per_person
+            table = table.assign(**{of_person: numbers.astype(str)})
+        rows = read_rows(
+            planned.job.columns, table, public, public.sites[0], of_person, privacy.records_used
         )
-        squares.append((with_noise[0] - without[0]) ** 2)
-        sizes.append(without[0] ** 2)
-        lengths.append(np.median(with_noise[1] / without[1]))
-    error = math.sqrt(float(np.mean(squares)) / float(np.mean(sizes)))
-    return float(f"{error:.2g}"), float(f"{np.mean(lengths):.2g}")
+        rng = np.random.default_rng([_SEED, run, i, 1])
+        found = fitted(planned, public, rows, i, rng)
+        at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
+        names = [self.public.variables[j] for j in at]
+        units = np.array([v.half_range * v.typical_spread for v in names])
+        estimates = np.array([found[v.name]["estimate"] for v in names])
+        errors = [found[v.name].get("std_error") for v in names]
+        return units * estimates, None if None in errors else units * np.array(errors)
 
 
-def _times(noise: Noise, factor: float) -> Noise:
+def fitted(
+    planned: Planned, public: PublicFacts, rows: SiteRecords, i: int, rng: np.random.Generator
+) -> dict[str, dict[str, Any]]:
+    """Run a method once on all sites' records; return the terms of its regression number i."""
+    parts = [rows]
+    if any(stage.training for stage in planned.plans.stages.values()):
+        ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
+        parts = [rows.part(a, b) for a, b in pairwise(ends)]
+    result = run_on(planned, public, parts, rng, planned.facts.first_order).summary
+    fits = result.get("analyses", [result])
+    return {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
+
+
+def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
+    """Return the slopes of maximum likelihood and their classical standard errors."""
+    b = np.zeros(X.shape[1])
+    for _ in range(1 if family.linear else 12):
+        eta = np.clip(X @ b, -_MOST_ETA, _MOST_ETA)  # of few records, some are separated
+        inverse = np.linalg.pinv((X.T * family.weight(eta)) @ X, rcond=1e-12, hermitian=True)
+        b = b + inverse @ (X.T @ family.score(y, eta))
+    if family.linear:
+        inverse = inverse * (np.sum((y - X @ b) ** 2) / (len(y) - len(b)))
+    return b[1:], np.sqrt(np.diagonal(inverse))[1:]
+
+
+def times(noise: Noise, factor: float) -> Noise:
+    """Return noise whose standard deviation is multiplied by a factor."""
     return replace(noise, variance=max(1, round(noise.variance * factor**2)))
 
 
-def _records(
-    planned: Planned, regression: Regression, count: int, spread: float, rng: np.random.Generator
-) -> list[SiteRecords]:
-    """Return simulated records, scaled; of one site, or of all if sites train alone."""
-    assumed, public = Assumptions(count, 1, 1, 1.0), planned.public
-    shared = rng.normal(size=(count, 1))
-    rho = assumed.correlation
-    latent = math.sqrt(rho) * shared + math.sqrt(1 - rho) * rng.normal(
-        size=(count, len(public.variables))
+def simulated_table(
+    columns: Mapping[str, Column], public: PublicFacts, asked: AskedRegression, count: int,
+    spread: float, rng: np.random.Generator,
+) -> pd.DataFrame:  # fmt: skip
+    """Return simulated records as a table: the assumptions are those of `Assumptions`.
+
+    public: without noise. Columns have equal correlations, and the slopes of the predictors are
+        drawn; all levels of a categorical column are equally likely
+    """
+    import pandas as pd  # noqa: PLC0415  # as the job's readers do
+
+    family, assumed = asked.family, Assumptions(count, 1, 1, 1.0)
+    law = family.fisher or FisherLaw()
+    rho, shared = assumed.correlation, rng.normal(size=count)
+    latent = {
+        name: math.sqrt(rho) * shared + math.sqrt(1 - rho) * rng.normal(size=count)
+        for name in columns
+    }
+    outcome, *rest = (
+        name if name in columns else name.partition("=")[0]  # of an indicator: its column
+        for name in (asked.outcome, *asked.predictors)
     )
-    values = np.column_stack([
-        _column(public, j, latent[:, j], spread) for j in range(len(public.variables))
-    ])  # fmt: skip
-    outcome = public.positions[planned.method.outcome][0]  # type: ignore[attr-defined]
-    others = [j for j in range(len(public.variables)) if j != outcome]
-    predictor = latent[:, others].sum(axis=1)
-    predictor /= predictor.std()
-    law = regression.family.fisher or FisherLaw()
-    variable = public.variables[outcome]
-    if regression.family.linear:
-        mixed = math.sqrt(assumed.explained) * predictor
-        mixed += math.sqrt(1 - assumed.explained) * rng.normal(size=count)
-        values[:, outcome] = _column(public, outcome, mixed, spread)
-    else:
-        share = 0.5 + variable.half_range * variable.typical_centre
-        eta = (
-            math.log(share / (1 - share))
-            + math.sqrt(law.signal(assumed.explained, assumed.outcome_variance)) * predictor
-        )
-        ones = rng.random(count) < 1 / (1 + np.exp(-eta))
-        values[:, outcome] = (ones - variable.midpoint) / variable.half_range
-    alone = any(stage.training for stage in planned.plans.stages.values())
-    parts = np.array_split(values, len(public.sites) if alone else 1)
-    return [SiteRecords(part, 0, np.zeros(len(public.columns))) for part in parts]
-
-
-def _column(public: PublicFacts, j: int, latent: Array, spread: float) -> Array:
-    variable = public.variables[j]
-    if not variable.indicator:
-        found = variable.typical_centre + spread * variable.typical_spread * latent
-        return np.asarray(np.clip(found, -1.0, 1.0))
-    share = 0.5 + variable.half_range * variable.typical_centre
-    ones = latent > np.quantile(latent, 1 - share)
-    return np.asarray((ones - variable.midpoint) / variable.half_range)
+    predictors = dict.fromkeys(rest)
+    signal = rng.normal(size=len(predictors)) @ np.array([latent[name] for name in predictors])
+    signal /= signal.std()
+    if family.linear:
+        latent[outcome] = math.sqrt(assumed.explained) * signal + math.sqrt(
+            1 - assumed.explained
+        ) * rng.normal(size=count)
+    table = {}
+    for name, column in columns.items():
+        places = public.positions[name]
+        first = public.variables[places[0]]
+        if not isinstance(column, Number):
+            share = 0.5 + first.half_range * first.typical_centre  # of each level but the first
+            ends = np.quantile(latent[name], 1 - share * np.arange(1, len(places) + 1))
+            level = (latent[name][:, None] > ends).sum(axis=1)
+            if name == outcome and not family.linear:
+                size = math.sqrt(law.signal(assumed.explained, assumed.outcome_variance))
+                eta = math.log(share / (1 - share)) + size * signal
+                level = (rng.random(count) < 1 / (1 + np.exp(-eta))).astype(int)
+            table[name] = np.array(column.levels)[level]
+            continue
+        u = np.clip(first.typical_centre + spread * first.typical_spread * latent[name], -1, 1)
+        values = first.midpoint + first.half_range * u
+        values = np.exp(values) if first.log else values
+        table[name] = np.rint(values) if first.count else values
+    return pd.DataFrame(table)
 
 
 def run_on(
-    planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator
-) -> Result:
+    planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator,
+    result: FirstOrder | None = None,
+) -> Result:  # fmt: skip
     """Run the method on these sites' records with normal noise in place of the discrete.
 
     public: the plan's, or with another noise. Sites of which only one is given count as all.
+    result: in place of the method's
     """
     method, count = planned.method, len(public.sites)
     stages = {stage.name: stage for stage in method.stages(public)}
@@ -203,18 +349,8 @@ def run_on(
     if counting is not None:
         records = _noised(records, counting, count, rng)
         variance = counting.sum_variance(count, counting.site_variance(count))
-    return method.result(state, public, RecordCount(float(records["records"][0]), variance))
-
-
-def _slopes(public: PublicFacts, result: Result) -> tuple[Array, Array]:
-    """Return slopes and their standard errors, in typical standard deviations of the columns."""
-    units = {v.name: v.half_range * v.typical_spread for v in public.variables}
-    terms = [term for term in result.summary["terms"] if term["term"] in units]
-    scale = np.array([units[term["term"]] for term in terms])
-    return (
-        scale * np.array([term["estimate"] for term in terms]),
-        scale * np.array([term["std_error"] for term in terms]),
-    )
+    counted = RecordCount(float(records["records"][0]), variance)
+    return (result or method.result)(state, public, counted)
 
 
 def _train(

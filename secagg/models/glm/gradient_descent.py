@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from secagg.contracts import (
     ANY_MESSAGE,
     NO_WINDOWS,
+    AskedRegression,
     Body,
     Disclosure,
     DisclosureKind,
@@ -146,7 +147,15 @@ class Gradient:
                 self._family, frozenset((self.outcome, *self.predictors)), self.outcome
             ),
             edge_rule=None,
+            asked=(AskedRegression(self.outcome, tuple(self.predictors), self._family),),
         )
+
+    @classmethod
+    def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
+        """Return settings that answer these regressions in one job; () if there are none."""
+        if len(asked) > 1 or asked[0].within or asked[0].family not in _FAMILIES.values():
+            return ()
+        return tuple({**asked[0].settings(), "rounds": rounds} for rounds in (20, 60))
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""

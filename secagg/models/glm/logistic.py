@@ -70,8 +70,7 @@ class Logistic(NewtonRegression):
     placements: ClassVar[Placements] = Placements(
         (),
         "Newton steps build on exact sums.",
-        'Use method one_step with family = "binomial" and placement "round": it fits the same '
-        "regression with noise.",
+        'Use method one_step with family = "binomial": it fits the same regression with noise.',
     )
 
     def null_log_likelihood(self, state: State) -> float:

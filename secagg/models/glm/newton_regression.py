@@ -118,7 +118,7 @@ class NewtonRegression:
     placements: ClassVar[Placements] = Placements(
         (),
         "Newton steps build on exact sums.",
-        'Method moments with placement "sum" fits a linear regression with noise.',
+        "Method one_step fits a linear regression with noise.",
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,

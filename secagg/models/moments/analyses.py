@@ -21,16 +21,17 @@ data are read: a release cannot be undone, and an invalid setting would waste it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from secagg.contracts import PublicFacts, Result, ResultTable, TableKind
+from secagg.contracts import AskedRegression, PublicFacts, Result, ResultTable, TableKind
 from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
 from secagg.models.common.coefficient_table import critical_value
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.pooled_moments import Moments, constant_column
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.variables import choose
@@ -167,6 +168,21 @@ KINDS: Mapping[str, type[Analysis]] = {
     "describe": Describe, "ols": Ols, "ridge": Ridge, "lasso": Lasso,
     "pc": Pc, "ges": Ges, "notears": Notears, "golem": Golem, "graphical_lasso": GraphicalLasso,
 }  # fmt: skip
+
+
+def asked_of(tables: Sequence[Mapping[str, Any]]) -> tuple[AskedRegression, ...]:
+    """Return the least-squares regressions of a job's tables that other methods can answer."""
+    return tuple(
+        AskedRegression(table["outcome"], tuple(table["predictors"]), GAUSSIAN)
+        for table in tables
+        if table.get("kind") == "ols" and isinstance(table.get("outcome"), str)
+        if isinstance(table.get("predictors"), list | tuple)
+    )
+
+
+def ols_table(asked: AskedRegression) -> dict[str, Any]:
+    """Return the table of a regression, as a job has it."""
+    return {"kind": "ols", "outcome": asked.outcome, "predictors": list(asked.predictors)}
 
 
 def build_analysis(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from secagg.contracts import (
     ASKED_ONCE,
     NO_WINDOWS,
+    AskedRegression,
     Body,
     Disclosure,
     DisclosureKind,
@@ -48,19 +49,34 @@ from secagg.contracts import (
     Update,
     Windows,
 )
-from secagg.contracts.noise import Placement, Placements
+from secagg.contracts.noise import Noise, Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.core.validation import build
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
 from secagg.models.common.disclosures import means_by_subtraction
-from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_moments, repaired
+from secagg.models.common.noisy_moments import (
+    REPEATED_NOTE,
+    NoisyMoments,
+    noisy_moments,
+    repaired,
+)
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings, adjacency
-from secagg.models.moments.analyses import KINDS, Analysis, Describe, Ols, build_analysis
+from secagg.models.moments.analyses import (
+    KINDS,
+    Analysis,
+    Describe,
+    Ols,
+    asked_of,
+    build_analysis,
+    ols_table,
+)
 from secagg.models.moments.graph_analyses import Graph
+from secagg.models.moments.noisy_ols import first_order
+from secagg.models.moments.tables import without_intervals
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
@@ -76,7 +92,7 @@ WINDOWS_NOTE = (
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
-    "have equal variances. Odds ratios: method logistic, or with noise method gradient."
+    "have equal variances. Odds ratios: method logistic, or with noise method one_step."
 )
 
 
@@ -143,7 +159,15 @@ class PooledMoments(RequiredSettings):
             network=False,
             regression=None,
             edge_rule=self._edge_rule,
+            asked=() if self.lags or self.centre == "site" else asked_of(self.analyses),
+            first_order=self._first_order,
         )
+
+    @classmethod
+    def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
+        """Return settings that answer these regressions in one job; () if there are none."""
+        fits = all(each.family.linear and not each.within for each in asked)
+        return ({"analyses": [ols_table(each) for each in asked]},) if fits else ()
 
     @property
     def _edge_rule(self) -> EdgeRule | str | None:
@@ -232,9 +256,7 @@ class PooledMoments(RequiredSettings):
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
         else:
-            # an upper bound if sites dropped out after the set of sites was fixed
-            variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
-            noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
+            noisy, variance = self._noisy(state, public, noise, counted)
             repair = repaired(noisy)
             upper = repair.matrix[np.triu_indices(len(repair.matrix))]
             moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
@@ -261,7 +283,7 @@ class PooledMoments(RequiredSettings):
                 )
                 continue
             if moments.noisy is not None and not isinstance(analysis, Describe | Ols | Graph):
-                result = replace(result, summary=_without_intervals(result.summary))
+                result = replace(result, summary=without_intervals(result.summary))
             elif public.repeated_persons and not isinstance(analysis, Graph):
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
                 result = replace(result, summary={**result.summary, "notes": notes})
@@ -290,6 +312,21 @@ class PooledMoments(RequiredSettings):
             "analyses": summaries,
         }
         return Result(summary, arrays)
+
+    def _noisy(
+        self, state: State, public: PublicFacts, noise: Noise, counted: RecordCount
+    ) -> tuple[NoisyMoments, float]:
+        """Return the noisy moments, and the variance of their noise."""
+        # an upper bound if sites dropped out after the set of sites was fixed
+        variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
+        return noisy_moments(state["upper"], public, variance, counted, CONSTANT), variance
+
+    def _first_order(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
+        """Return the terms of the least-squares analyses, without draws from a posterior."""
+        noisy, _ = self._noisy(state, public, public.noise[STAGE], counted)
+        found = (a for a in self._analyses(public) if isinstance(a, Ols))
+        terms = [first_order(noisy, a.outcome, a.predictors) for a in found]
+        return Result({"analyses": [{"terms": each} for each in terms]})
 
     def remarks(self, public: PublicFacts) -> list[str]:
         """Return for the plan which edges of a graph's `truth` the knowledge contradicts."""
@@ -324,15 +361,6 @@ class PooledMoments(RequiredSettings):
 
 def _is_binary(public: PublicFacts, outcome: str) -> bool:
     return any(v.indicator and v.name == outcome for v in public.variables)
-
-
-def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
-    """Remove standard errors and tests, which ignore the noise: they are far too small."""
-    summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
-    if "terms" in summary:
-        nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
-        summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
-    return summary
 
 
 def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: float) -> Moments:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ from secagg.models.common.coefficient_table import (
     critical_value,
     regression_columns,
 )
-from secagg.models.common.noisy_moments import NoisyMoments
+from secagg.models.common.noisy_moments import NoisyMoments, repaired
 from secagg.models.common.posterior_summary import MAX_R_HAT
 from secagg.models.moments.noisy_description import describe_noisy
 from secagg.models.numerics.noise_posterior import CHAINS, DRAWS, draw_factors, mixing
@@ -149,6 +150,31 @@ def noisy_ols(
         notes=(),
     )
     return replace(fit, notes=_notes(fit))
+
+
+def first_order(
+    noisy: NoisyMoments, outcome: str, predictors: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the slopes' terms with errors to first order in the noise, without drawing M.
+
+    Estimates solve the repaired moments; errors are the roots of A^-1 (sigma^2 A + (1)) A^-1. For
+    predictions before data is read: the intervals of `noisy_ols` need draws.
+    noisy, outcome, predictors: as for `noisy_ols`
+    """
+    pooled = noisy.select(regression_columns(outcome, predictors))
+    M, V = repaired(pooled).matrix, pooled.variance[:-1, :-1]
+    A, b = M[:-1, :-1], M[:-1, -1]
+    theta = np.linalg.solve(A, b)
+    dof = max(1.0, M[0, 0] - len(A))
+    of_noise = V * np.outer(theta, theta)
+    np.fill_diagonal(of_noise, pooled.variance[:-1, -1] + V @ theta**2)
+    inverse = np.linalg.inv(A)
+    covariance = (M[-1, -1] - b @ theta) / dof * inverse + inverse @ of_noise @ inverse
+    units = pooled.half_range[-1] / pooled.half_range[:-1]
+    found = zip(
+        predictors, units * theta[1:], units * np.sqrt(np.diagonal(covariance))[1:], strict=True
+    )
+    return [{"term": name, "estimate": b, "std_error": error} for name, b, error in found]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from secagg.contracts import Label, ResultTable, TableKind
+from secagg.models.common.noisy_moments import NOISE_NOTE
 
 _LABELS: Final[Mapping[str, Label]] = {
     "r_squared": ("R²", ""),
@@ -37,3 +38,12 @@ _LABELS: Final[Mapping[str, Label]] = {
 
 def regression_table(title: str) -> ResultTable:
     return ResultTable(title, TableKind.REGRESSION, _LABELS)
+
+
+def without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
+    """Remove standard errors and tests, which ignore the noise: they are far too small."""
+    summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
+    if "terms" in summary:
+        nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
+        summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
+    return summary

@@ -41,13 +41,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from secagg.contracts import (
     ANY_MESSAGE,
     NO_WINDOWS,
+    AskedRegression,
     Body,
     ChosenWeights,
     Disclosure,
@@ -167,8 +168,20 @@ class OneStep:
             ),
             edge_rule=None,
             simulated=True,
+            asked=(
+                AskedRegression(
+                    self.outcome, tuple(self.predictors), self._family, self.centre == "site"
+                ),
+            ),
             train=self._train if self.centre == "site" else None,
         )
+
+    @classmethod
+    def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
+        """Return settings that answer these regressions in one job; () if there are none."""
+        if len(asked) > 1 or asked[0].family not in (GAUSSIAN, BINOMIAL):
+            return ()
+        return (asked[0].settings() | ({"centre": "site"} if asked[0].within else {}),)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.REGRESSION),)

@@ -1,7 +1,9 @@
-"""What an experiment found, in sentences: the best setting, and how the job's own compares.
+"""What an experiment found, in sentences: the best setting, and how others compare with it.
 
-The metric is that of the goal, or else the first on the page. Settings are called different only if
-the intervals of their means do not overlap.
+It names the mechanism (method and placement of the noise), the curves without intervals, and from
+which place on a site gains by joining: a site alone needs no noise. The metric is that of the goal,
+or else the first on the page. Settings are called different only if the intervals of their means do
+not overlap.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class _Setting:
     line: str
     across: float
     mean: Mapping[str, Any]
+    mechanism: Mapping[str, str] | None = None
 
     def apart_from(self, other: _Setting) -> bool:
         """Return whether the intervals of the two means exist and do not overlap."""
@@ -44,7 +47,12 @@ def conclusion(summary: Summary) -> list[str]:
     if metric is None:
         return []
     settings = [
-        _Setting(curve["line"] or summary["title"], point["across"], point["metrics"][metric])
+        _Setting(
+            curve["line"] or summary["title"],
+            point["across"],
+            point["metrics"][metric],
+            curve.get("mechanism"),
+        )
         for curve in summary["curves"]
         for point in curve["points"]
         if (point["metrics"].get(metric) or {}).get("mean") is not None
@@ -62,7 +70,7 @@ def conclusion(summary: Summary) -> list[str]:
 
     best = min(settings, key=loss)
     better = "more" if more else "less"
-    lines = [f"Best by {label_of(metric)} ({better} is better): {words(best)}."]
+    lines = [f"Best by {label_of(metric)} ({better} is better): {words(best)}{_by(best)}."]
     own = summary["job"].get("own")
     if own is not None and own != best.across:
         if at_own := [s for s in settings if math.isclose(s.across, own)]:
@@ -83,7 +91,52 @@ def conclusion(summary: Summary) -> list[str]:
     exact = (summary["baselines"].get("no noise") or {}).get(metric)
     if exact is not None and exact["mean"] is not None:
         lines.append(f"Without noise: {mean_in_words(exact)}.")
-    return lines
+    return [*lines, *_alone(summary, metric, settings, more=more), *_without_intervals(summary)]
+
+
+def _by(best: _Setting) -> str:
+    """Return the mechanism of a setting."""
+    found = best.mechanism
+    if found is None or found["placement"] == "none":
+        return ""
+    return f", by method {found['method']} with placement {found['placement']}"
+
+
+def _alone(summary: Summary, metric: str, settings: list[_Setting], *, more: bool) -> list[str]:
+    """Say where joining is better than each site alone without noise; nothing if not measured."""
+    mean = (summary["baselines"].get("each site alone") or {}).get(metric)
+    if mean is None or mean["mean"] is None:
+        return []
+    alone = _Setting("", 0.0, mean)
+
+    def better(setting: _Setting) -> bool:
+        gain = float(setting.mean["mean"]) - float(mean["mean"])
+        return setting.apart_from(alone) and (gain > 0) == more
+
+    across = across_of(summary)
+    text = f"Each site alone, without noise and without joining: {mean_in_words(mean)}."
+    places = sorted({s.across for s in settings})
+    gains = [any(better(s) for s in settings if s.across == x) for x in places]
+    if not any(gains):
+        return [f"{text} No setting is better than that beyond chance: joining does not pay."]
+    if all(gains):
+        return [f"{text} Joining is better at every {across} that was run."]
+    named = listing([f"{x:g}" for x, gain in zip(places, gains, strict=True) if gain])
+    return [f"{text} Joining is better beyond chance at {across} {named} only."]
+
+
+def _without_intervals(summary: Summary) -> list[str]:
+    """Name the curves whose results have no intervals, where others have some."""
+    has = {
+        curve["line"] or summary["title"]: {m for p in curve["points"] for m in p["metrics"]}
+        for curve in summary["curves"]
+        if any(point["metrics"] for point in curve["points"])
+    }
+    exact = summary["baselines"].get("no noise") or {}
+    lacking = [f"“{line}”" for line, metrics in has.items() if "coverage" not in metrics]
+    if not lacking or (len(lacking) == len(has) and "coverage" not in exact):
+        return []
+    return [f"Without intervals: {listing(lacking)}."]
 
 
 def metric_of(summary: Summary) -> str | None:

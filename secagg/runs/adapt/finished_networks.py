@@ -18,9 +18,9 @@ from secagg.errors import DataError, JobError
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.columns import Column
 from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Job, Named
+from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES
-from secagg.jobs.registry import make_method
+from secagg.jobs.registry import Named, make_method
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from secagg.contracts import Field, Kind, MomentsOnly, SingleRecords, Stage
 from secagg.errors import PolicyRefusal
-from secagg.jobs.job import Named
-from secagg.jobs.registry import make_method
+from secagg.jobs.registry import Named, make_method
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.numbers import NumberCount
 from secagg.privacy.policy.exact_numbers import (

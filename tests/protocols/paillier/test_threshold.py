@@ -10,8 +10,7 @@ from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
-from secagg.jobs.job import Named
-from secagg.jobs.registry import make_protocol
+from secagg.jobs.registry import Named, make_protocol
 from secagg.protocols.paillier import cryptosystem
 from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
 from secagg.protocols.paillier.threshold import ThresholdPaillier, run_ideal

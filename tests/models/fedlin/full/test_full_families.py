@@ -13,8 +13,8 @@ import secagg
 from secagg.contracts import ChosenWeights, EqualWeights
 from secagg.core.randomness import seeded_random
 from secagg.errors import JobError, PeerError
-from secagg.jobs.job import Named, parse_job
-from secagg.jobs.registry import make_method
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import Named, make_method
 from secagg.models.fedlin.full import method as full_method
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.families import (
