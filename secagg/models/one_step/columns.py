@@ -17,9 +17,10 @@ from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.logistic import BINOMIAL
 
-CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "products", "first_scores", "scores"
+CENTRES, MOMENTS, LENGTHS = "centres", "products", "lengths"
+FIRST_SCORES, SCORES = "first_scores", "scores"
 _BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
-    "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
+    "gaussian": {CENTRES: 0.07, MOMENTS: 0.26, LENGTHS: 0.09, SCORES: 0.58},
     "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
 }
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together

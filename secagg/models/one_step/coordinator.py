@@ -10,13 +10,11 @@ from secagg.contracts import Body, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.core.arrays import Array
 from secagg.models.glm.newton import newton_direction
-from secagg.models.one_step.columns import CENTRES, MOMENTS, SCORES, Columns
+from secagg.models.one_step.columns import CENTRES, LENGTHS, MOMENTS, SCORES, Columns
 from secagg.models.one_step.estimate import (
     Centres,
-    Clips,
     Estimate,
     Scores,
-    binary_clip,
     least_squares,
     log_odds,
     moments_map,
@@ -25,11 +23,13 @@ from secagg.models.one_step.estimate import (
     step,
     transform,
 )
+from secagg.models.one_step.limits import Limits, binary_limit, longer
 from secagg.models.one_step.releases import scores_weights, square
 
 _LARGEST_VARIANCE = 50.0
-_PRIOR = {"gaussian": 1.0, "binomial": 1.0}
-"""Standard deviation of the slopes of standardised columns a priori, for the first estimate."""
+_SLOPE, _INTERCEPT, _LOG_ODDS = 1.0, 0.5, 10.0
+"""Standard deviations of coefficients of standardised columns a priori, for the first estimate. In
+linear regression, the first sum has centred all columns."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
 
@@ -55,7 +55,7 @@ def next_message(state: State) -> tuple[str, Body] | None:
     if stage in ("", CENTRES):
         return (stage, {}) if stage else None
     if stage == MOMENTS:
-        reach = Clips(state["record"], 0.0).moments
+        reach = Limits(state["record"], state["residual"]).moments
         return stage, {"T": moments_map(state["centre"], state["spread"], reach)}
     Z = standardising(state["centre"][:-1], state["spread"][:-1])
     T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
@@ -82,10 +82,17 @@ def following(state: State, total: Update, sites: int) -> State:
     if stage == MOMENTS:
         found, more = _after_moments(state, total, sd)
         state |= more
+    elif stage == LENGTHS:
+        of_g = float(roots[0]) * state["sds"][SCORES][sites]
+        f = longer(total["lengths"], sd, size, of_g)
+        return {**state, "record": state["record"] * math.sqrt(f), "h": state["h"] * math.sqrt(f)}
     else:
+        T, usual = transform(state["S"], state["record"]), None
+        if not binary:
+            usual = state["records"] * T @ state["S"] @ T.T
         sums = Scores(
-            dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]),
-            transform(state["S"], state["record"]), state["h"], state["residual_variance"],
+            dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]), T, state["h"],
+            state["residual_variance"], usual, state["records"] * state["S_sd"],
         )  # fmt: skip
         before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
         made, joint = step(sums, before, state["bias"], state["S"])
@@ -93,7 +100,7 @@ def following(state: State, total: Update, sites: int) -> State:
         found = made if state["stage"] else joint
     if binary and state["stage"]:
         of_g = float(roots[0]) * state["sds"][state["stage"]][sites]
-        state["record"] = binary_clip(size, state["records"], of_g, state["variance"])
+        state["record"] = binary_limit(size, state["records"], of_g, state["variance"])
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
 
 
@@ -112,7 +119,7 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
     guess, spread = state["centre"], state["spread"]
     first = Centres(guess, spread, state["own_centres"])
     centre, records = first.found(total["centres"], sd)
-    limits = Clips.of(len(centre), records, of_g)
+    limits = Limits.of(len(centre), records, of_g)
     more = {"records": records, "record": limits.record, "residual": limits.residual}
     share = state["zero"] + state["half"] * float(centre[-1])
     if state["own_centres"]:
@@ -123,22 +130,25 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
 
 
 def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
-    size = len(state["centre"]) + 1
+    size = len(state["centre"])
     if not sd:
-        S = square(total["products"], size)
+        S = square(total["products"], size + 1)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
-    first = least_squares(total["products"], sd, size, Clips(state["record"], 0.0).moments)
-    more: State = {"S": first.S, "narrow": first.narrow()}
-    found = first.estimate
-    more |= {"residual_variance": first.residual**2, "bias": first.bias}
+    reach = Limits(state["record"], state["residual"]).moments
+    first = least_squares(total["products"], sd, size + 1, reach)
+    more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
+    found, H, prior = first.estimate, first.H, np.full(size, _SLOPE)
     if state["family"] == "binomial":
         unit = state["half"] * float(state["spread"][-1])
         found = log_odds(first, state["share"], unit, centred=state["own_centres"])
+        H, prior[0] = np.eye(size), _LOG_ODDS
         more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
         more["variance"] = (unit * first.residual) ** 2
-    prior = _PRIOR[state["family"]]
+    else:
+        prior[0] = _INTERCEPT
+        more |= {"residual_variance": first.residual**2, "bias": first.bias}
     if sd:
-        found, more["bias"] = shrunk(found, prior, float(more["bias"])), 0.0
+        found, more["bias"] = shrunk(found, prior, float(more["bias"]), H), 0.0
     if state["family"] == "gaussian":  # residuals at the estimate from which the step is made
         more["h"] = state["residual"] * first.residual_at(found.b)
     return found, more

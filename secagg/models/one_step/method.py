@@ -86,6 +86,7 @@ from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
     CENTRES,
     FIRST_SCORES,
+    LENGTHS,
     MOMENTS,
     SCORES,
     Columns,
@@ -97,7 +98,9 @@ from secagg.models.one_step.coordinator import (
     predictor_variance,
 )
 from secagg.models.one_step.releases import (
+    LENGTHS_END,
     centres_sensitivity,
+    lengths_sensitivity,
     moments_sensitivity,
     scores_sensitivity,
 )
@@ -192,6 +195,10 @@ class OneStep:
             MOMENTS: (
                 (field("products", (p + 1) * (p + 2) // 2),), moments_sensitivity(p + 1),
                 "means of products of two columns",
+            ),
+            LENGTHS: (
+                (field("lengths", 2 * LENGTHS_END + 2),), lengths_sensitivity(),
+                "numbers of records by the length of their derivatives",
             ),
             FIRST_SCORES: (parts, of_scores, "derivatives at the first estimate"),
             SCORES: (parts, of_scores, "derivatives at the estimate so far"),

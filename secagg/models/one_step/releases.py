@@ -1,4 +1,4 @@
-"""The three noisy sums of a one-step regression, and how far one record can move each.
+"""The noisy sums of a one-step regression, and how far one record can move each.
 
 Let z = (1, u) with the scaled predictors u of a record, and f = (1, u, y) with the scaled outcome.
 The coordinator sends a matrix T and, from the second sum on, what else it has found; all of this
@@ -16,17 +16,22 @@ record's part above the diagonal plus half of those on it, where noise has twice
 as tr vv'xx' = (v'x)^2 >= 0. The whole record is weighted, its constant included: the linear
 equations among the columns of a record stay as they are.
 
-Scores: with t = T z, w = min(1, 1 / |t|^2) and the residual r = y - z'b, e = clip(r / h, -1, 1),
-the sums of
+Scores: with t = T z, w = min(1, 1 / |t|^2), v = w t, the residual r = y - z'b and
+e = clip(r / h, -1 / |v|, 1 / |v|), the sums of
 
-    g = w t e,   J = w t t' 1(|r| < h),   B = g g'.                                           (3)
+    g = v e,   J = w t t' 1(|r| < h / |v|),   B = g g'.                                       (3)
 
-|g| <= w |t| <= 1, and J is q q' with |q| = root(w) |t| <= 1. In units in which every number's noise
+|g| <= 1, and J is q q' with |q| = root(w) |t| <= 1. The limit of a residual is the longer, the less
+its record can move the estimate (Hampel et al. 1986, section 6.3: Schweppe's form, which has least
+variance among the estimates of this bound, Krasker 1980). In units in which every number's noise
 has a variance of 1, times its weight w_g, w_J or w_B, and twice that on the diagonals of J and B,
 the squared change is at most
 
     add or remove  1 / w_g + 1 / (2 w_J) + 1 / (2 w_B)                                        (4)
     replace        4 / w_g + 1 / w_J + 1 / w_B
+
+Lengths: the number of records by |t r / h|, in classes whose ends are powers of 2. A record is in
+one class, so it changes the counts by 1 at most, and by root(2) if it is replaced.           (6)
 
 For 0/1 outcomes e = y - p with the probability p at b; there is no h, and J has w p (1 - p) in
 place of w. With s = |e|, p (1 - p) = s (1 - s) for either outcome, so
@@ -56,9 +61,14 @@ from secagg.core.arrays import Array, shortened_to_grid
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
+_SHORTEST = 1e-9  # of t
 _ROUND_UP = 1 + 2.0**-40
-_OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.18, 0.72, 0.10
+_OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.12, 0.74, 0.14
 """The shares of the cost of a scores release: of J, g and B."""
+
+
+LENGTHS_END = 4
+"""The classes of lengths end at 2^-4, ..., 2^4: the first and the last have no other end."""
 
 
 @cache
@@ -122,6 +132,11 @@ def scores_sensitivity(size: int, *, binary: bool) -> Sensitivity:
     return Sensitivity(math.sqrt(add) * _ROUND_UP, math.sqrt(replace) * _ROUND_UP, weights)
 
 
+def lengths_sensitivity() -> Sensitivity:
+    """Return how far one record can move (6)."""
+    return Sensitivity(1.0, math.sqrt(2) * _ROUND_UP)
+
+
 def _diagonal_twice(size: int) -> list[int]:
     rows, columns = np.triu_indices(size)
     return [2 if same else 1 for same in rows == columns]
@@ -167,18 +182,27 @@ def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     return upper(v.T @ v)
 
 
+def lengths(x: Array, y: Array, T: Array, b: Array, h: float) -> Array:
+    """Return (6), shape (2 LENGTHS_END + 2,). x: u of each record; y: the scaled outcome."""
+    found = _lengths(linear(T, x))[:, 0] * np.abs(y - linear(b[None], x)[:, 0]) / h
+    ends = 2.0 ** np.arange(-LENGTHS_END, LENGTHS_END + 1)
+    counts = np.bincount(np.searchsorted(ends, found), minlength=len(ends) + 1)
+    return np.asarray(counts, dtype=np.float64)
+
+
 def scores(
     x: Array, y: Array, T: Array, b: Array, h: float | None, grid_bits: int
 ) -> dict[str, Array]:
     """Return (3). x: u of each record; y: the scaled outcome; h: None for outcomes of 0 and 1."""
     t, eta = linear(T, x), linear(b[None], x)[:, 0]
-    lengths = np.maximum(_lengths(t), 1.0)
+    size = _lengths(t)
+    lengths = np.maximum(size, 1.0)
     if h is None:
         p = expit(eta)
         e, weight = y - p, p * expit(-eta)
     else:
-        r = (y - eta) / h
-        e, weight = np.clip(r, -1.0, 1.0), (np.abs(r) < 1).astype(np.float64)
+        r, limit = (y - eta) / h, (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
+        e, weight = np.clip(r, -limit, limit), (np.abs(r) < limit).astype(np.float64)
     g = truncated(t / lengths**2 * (NORM_SLACK * e)[:, None], 2 * grid_bits)
     of_curvature = t / lengths * (NORM_SLACK * np.sqrt(weight))[:, None]
     q, coarse = shortened_to_grid(of_curvature, 1.0, grid_bits), truncated(g, grid_bits)

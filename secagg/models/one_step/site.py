@@ -30,9 +30,9 @@ from secagg.contracts import Body, SiteRecords, State, Update
 from secagg.contracts.facts import IntegerNoise
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
-from secagg.models.one_step.columns import CENTRES, MOMENTS, Columns
+from secagg.models.one_step.columns import CENTRES, LENGTHS, MOMENTS, Columns
 from secagg.models.one_step.estimate import Centres
-from secagg.models.one_step.releases import centres, moments, scores
+from secagg.models.one_step.releases import centres, lengths, moments, scores
 
 _LARGEST = 1e6  # of an entry of a message
 _LEAST_SHARE = 0.02
@@ -52,7 +52,10 @@ def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memor
     T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
     if not columns.binary:
         h = _number(message, "h", 1 / _LARGEST, _LARGEST)
-        return {**scores(moved[:, :-1], moved[:, -1], T, b, h, bits)}
+        x, y = moved[:, :-1], moved[:, -1]
+        if stage == LENGTHS:
+            return {"lengths": lengths(x, y, T, b, h)}
+        return {**scores(x, y, T, b, h, bits)}
     x, y = moved[:, :-1], columns.family.outcomes(values[:, -1], columns.variables[-1])
     if own is not None:
         variance = _number(message, "variance", 0.0, _LARGEST_VARIANCE)

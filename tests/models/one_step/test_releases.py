@@ -8,6 +8,8 @@ from secagg.core.arrays import Array
 from secagg.models.one_step.releases import (
     centres,
     centres_sensitivity,
+    lengths,
+    lengths_sensitivity,
     moments,
     moments_sensitivity,
     scores,
@@ -15,7 +17,7 @@ from secagg.models.one_step.releases import (
 )
 
 GRID = 16
-STAGES = ("centres", "moments", "linear", "binary")
+STAGES = ("centres", "moments", "lengths", "linear", "binary")
 P = 4  # coefficients
 
 
@@ -24,6 +26,8 @@ def sensitivity(stage: str) -> Sensitivity:
         return centres_sensitivity()
     if stage == "moments":
         return moments_sensitivity(P + 1)
+    if stage == "lengths":
+        return lengths_sensitivity()
     return scores_sensitivity(P, binary=stage == "binary")
 
 
@@ -49,6 +53,8 @@ class Design:
             return centres(records, self.T, 2 * GRID)
         if self.stage == "moments":
             return moments(records, self.T, GRID)
+        if self.stage == "lengths":
+            return lengths(x, y, self.T, self.b, self.h)
         h, y = (None, (y > 0).astype(float)) if self.stage == "binary" else (self.h, y)
         return np.concatenate([*scores(x, y, self.T, self.b, h, GRID).values()])
 
@@ -70,7 +76,7 @@ def candidates(rng: np.random.Generator) -> Array:
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_record_moves_a_sum_by_more_than_claimed(stage: str) -> None:
     rng, claim = np.random.default_rng([5, STAGES.index(stage)]), sensitivity(stage)
-    for _ in range(100):
+    for _ in range(200):
         parts = Design(stage, rng).parts(candidates(rng))
         apart = np.linalg.norm(parts[:, None] - parts[None], axis=2)
         assert np.linalg.norm(parts, axis=1).max() <= claim.add
@@ -90,7 +96,7 @@ def test_the_claim_is_attained(stage: str) -> None:
         other = -first
     if stage == "linear":
         first[0, -1] = other[0, -1] = 0.25 - 1e-6  # just below h
-    if stage == "moments":
+    if stage in ("moments", "lengths"):
         other = np.array([[0.0, 1.0, 0.0, 0.0]])
     ones, others = design.parts(first)[0], design.parts(other)[0]
     claim = sensitivity(stage)
@@ -111,3 +117,21 @@ def test_sums_are_exact_and_no_record_changes_the_part_of_another(stage: str) ->
         assert np.array_equal(total, design.sum(records[rng.permutation(200)]))
         steps = total * 4.0**GRID
         assert np.array_equal(steps, np.round(steps))
+
+
+def test_linear_scores_are_those_of_schweppe() -> None:
+    """Record by record, from the definition; the grid has steps of 2^-16."""
+    rng = np.random.default_rng(7)
+    x, y, h = rng.normal(size=(50, 2)), rng.normal(size=50), 0.6
+    T, b = rng.normal(size=(3, 3)), rng.normal(size=3)
+    g, J = np.zeros(3), np.zeros((3, 3))
+    for u, target in zip(x, y, strict=True):
+        z = np.array([1.0, *u])
+        t, r = T @ z, target - z @ b
+        w = min(1.0, 1 / (t @ t))
+        limit = h / (w * np.sqrt(t @ t))
+        g += w * t * max(-limit, min(limit, r)) / h
+        J += w * np.outer(t, t) * (abs(r) < limit)
+    found = scores(x, y, T, b, h, GRID)
+    assert np.allclose(found["g"], g, atol=1e-6)
+    assert np.allclose(found["J"], J[np.triu_indices(3)], atol=50 * 2.0**-15)
