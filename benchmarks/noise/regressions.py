@@ -128,25 +128,32 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
                 spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
                 norm = float(method.split()[-1]) * math.sqrt(sum(spread))
                 plan = planned(study, method, epsilon, args.sites, norm)
-            rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
-            X, y, slopes = _unclipped(study, table)
-            b, errors = exact(X, y, family)
             everything = exact(*_unclipped(study, study.table)[:2], family)[0]
             truth = np.array(TRUTH[family]) if name == "simulated" else everything
-            result = run_on(plan, plan.public, [rows], rng).summary
-            found = result["analyses"][0] if "analyses" in result else result
             line = dict(zip(("study", "family", "method", "epsilon", "draw"), key, strict=True))
-            if "terms" in found:
-                terms = {t["term"]: t for t in found["terms"]}
-                unit = X[:, 1:].std(axis=0) / (y.std() if family == "gaussian" else 1.0)
-                estimate = np.array([terms[s]["estimate"] for s in slopes])
-                line["error"] = (unit * (estimate - b)).tolist()
-                if terms[slopes[0]].get("ci_low") is not None:
-                    low, high = (np.array([terms[s][e] for s in slopes])
-                                 for e in ("ci_low", "ci_high"))  # fmt: skip
-                    line["covers"] = ((low <= truth) & (truth <= high)).tolist()
-                    line["width"] = float(np.median((high - low) / (2 * 1.96 * errors)))
-            store_row(args.file, line)
+            store_row(args.file, line | one_fit(plan, study, table, truth, rng))
+
+
+def one_fit(
+    plan: Planned, study: Study, table: pd.DataFrame, truth: Array, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return errors, whether intervals cover the truth, and the width, of one run on a table."""
+    rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
+    X, y, slopes = _unclipped(study, table)
+    b, errors = exact(X, y, study.family)
+    result = run_on(plan, plan.public, [rows], rng).summary
+    found = result["analyses"][0] if "analyses" in result else result
+    line: dict[str, Any] = {"caution": "caution" in found}
+    if "terms" in found:
+        terms = {t["term"]: t for t in found["terms"]}
+        unit = X[:, 1:].std(axis=0) / (y.std() if study.family == "gaussian" else 1.0)
+        estimate = np.array([terms[s]["estimate"] for s in slopes])
+        line["error"] = (unit * (estimate - b)).tolist()
+        if terms[slopes[0]].get("ci_low") is not None:
+            low, high = (np.array([terms[s][e] for s in slopes]) for e in ("ci_low", "ci_high"))
+            line["covers"] = ((low <= truth) & (truth <= high)).tolist()
+            line["width"] = float(np.median((high - low) / (2 * 1.96 * errors)))
+    return line
 
 
 def _unclipped(study: Study, table: pd.DataFrame) -> tuple[Array, Array, list[str]]:
