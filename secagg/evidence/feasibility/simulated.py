@@ -28,6 +28,7 @@ import numpy as np
 
 from secagg.contracts import (
     FisherLaw,
+    Outcome,
     PublicFacts,
     RecordCount,
     Regression,
@@ -143,7 +144,9 @@ def _records(
         _column(public, j, latent[:, j], spread) for j in range(len(public.variables))
     ])  # fmt: skip
     outcome = public.positions[planned.method.outcome][0]  # type: ignore[attr-defined]
-    others = [j for j in range(len(public.variables)) if j != outcome]
+    exposure = getattr(planned.method, "exposure", None)
+    apart = {outcome, *(public.positions[exposure] if exposure else ())}
+    others = [j for j in range(len(public.variables)) if j not in apart]
     predictor = latent[:, others].sum(axis=1)
     predictor /= predictor.std()
     law = regression.family.fisher or FisherLaw()
@@ -152,6 +155,13 @@ def _records(
         mixed = math.sqrt(assumed.explained) * predictor
         mixed += math.sqrt(1 - assumed.explained) * rng.normal(size=count)
         values[:, outcome] = _column(public, outcome, mixed, spread)
+    elif regression.family.outcome is Outcome.COUNT:
+        mean = max(variable.midpoint + variable.half_range * variable.typical_centre, 1e-3)
+        # of log means, so that they explain this share of the counts' variance
+        signal = min(assumed.explained / (1 - assumed.explained) / mean, 1.0)
+        eta = math.log(mean) - signal / 2 + math.sqrt(signal) * predictor
+        counts = rng.poisson(regression.family.mean(eta))
+        values[:, outcome] = np.clip((counts - variable.midpoint) / variable.half_range, -1, 1)
     else:
         share = 0.5 + variable.half_range * variable.typical_centre
         eta = (

@@ -10,13 +10,20 @@ from secagg.contracts import Body, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.core.arrays import Array
 from secagg.models.glm.newton import newton_direction
-from secagg.models.one_step.columns import CENTRES, LENGTHS, MOMENTS, SCORES, Columns
+from secagg.models.one_step.columns import (
+    CENTRES,
+    FAMILIES,
+    FIRST_SCORES,
+    LENGTHS,
+    MOMENTS,
+    SCORES,
+    Columns,
+)
 from secagg.models.one_step.estimate import (
     Centres,
     Estimate,
     Scores,
     least_squares,
-    log_odds,
     moments_map,
     shrunk,
     standardising,
@@ -25,6 +32,7 @@ from secagg.models.one_step.estimate import (
 )
 from secagg.models.one_step.limits import Limits, binary_limit, longer
 from secagg.models.one_step.releases import scores_weights, square
+from secagg.models.one_step.starts import curvature, from_means, log_odds
 
 _LARGEST_VARIANCE = 50.0
 _SLOPE, _INTERCEPT, _LOG_ODDS = 1.0, 0.5, 10.0
@@ -32,6 +40,9 @@ _SLOPE, _INTERCEPT, _LOG_ODDS = 1.0, 0.5, 10.0
 linear regression, the first sum has centred all columns."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
+
+
+_LEAST_MEAN = 0.1  # relative to what was guessed
 
 
 def first_state(columns: Columns, public: PublicFacts) -> State:
@@ -47,6 +58,7 @@ def first_state(columns: Columns, public: PublicFacts) -> State:
         "sds": {name: _deviations(public, name) for name in columns.budgets},
         "zero": outcome.midpoint,
         "half": outcome.half_range,
+        "guess": outcome.typical_centre,
     }
 
 
@@ -58,11 +70,14 @@ def next_message(state: State) -> tuple[str, Body] | None:
         reach = Limits(state["record"], state["residual"]).moments
         return stage, {"T": moments_map(state["centre"], state["spread"], reach)}
     Z = standardising(state["centre"][:-1], state["spread"][:-1])
-    T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
-    if state["family"] == "binomial":
+    T = np.ascontiguousarray(transform(_curvature(state), state["record"]) @ Z)
+    if not FAMILIES[state["family"]].linear:
+        scores: Body = {"T": T, "b": Z.T @ state["b"]}
+        if state["family"] != "binomial":
+            return stage, scores | {"h": state["h"]}
         along = np.asarray(state["spread"][:-1] * (_scatter(state) @ state["b"][1:]))
         variance = min(predictor_variance(state), _LARGEST_VARIANCE)
-        return stage, {"T": T, "b": Z.T @ state["b"], "along": along, "variance": variance}
+        return stage, scores | {"along": along, "variance": variance}
     scale = float(state["spread"][-1])
     b = scale * (Z.T @ state["b"])
     b[0] += state["centre"][-1]
@@ -71,37 +86,69 @@ def next_message(state: State) -> tuple[str, Body] | None:
 
 def following(state: State, total: Update, sites: int) -> State:
     """Return the state after a sum."""
-    stage, family = state["stage"], state["family"]
-    order = state["order"]
+    stage, order = state["stage"], state["order"]
     sd = state["sds"][stage][sites]
     state = {**state, "sites": sites, "stage": order[order.index(stage) + 1]}
-    size, binary = len(state["centre"]), family == "binomial"
+    binary = state["family"] == "binomial"
     roots = np.sqrt(scores_weights(binary=binary))
     if stage == CENTRES:
-        return _after_centres(state, total, sd, float(roots[0]) * state["sds"][SCORES][sites])
+        following_scores = next(name for name in order if name in (FIRST_SCORES, SCORES))
+        return _after_centres(state, total, sd, _of_g(state, following_scores))
     if stage == MOMENTS:
         found, more = _after_moments(state, total, sd)
         state |= more
     elif stage == LENGTHS:
-        of_g = float(roots[0]) * state["sds"][SCORES][sites]
-        f = longer(total["lengths"], sd, size, of_g)
+        f = longer(total["lengths"], sd, len(state["centre"]), _of_g(state, SCORES))
         return {**state, "record": state["record"] * math.sqrt(f), "h": state["h"] * math.sqrt(f)}
     else:
-        T, usual = transform(state["S"], state["record"]), None
-        if not binary:
-            usual = state["records"] * T @ state["S"] @ T.T
-        sums = Scores(
-            dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]), T, state["h"],
-            state["residual_variance"], usual, state["records"] * state["S_sd"],
-        )  # fmt: skip
-        before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-        made, joint = step(sums, before, state["bias"], state["S"])
+        made, joint = _stepped(state, total, (sd * roots[0], sd * roots[1], sd * roots[2]))
         state["bias"] = _BIAS_OF_STEP
         found = made if state["stage"] else joint
+        if state["stage"] == LENGTHS:
+            state |= _limits(state, _of_g(state, SCORES))
     if binary and state["stage"]:
-        of_g = float(roots[0]) * state["sds"][state["stage"]][sites]
-        state["record"] = binary_limit(size, state["records"], of_g, state["variance"])
+        of_g = _of_g(state, state["stage"])
+        size, records = len(state["centre"]), state["records"]
+        state["record"] = binary_limit(size, records, of_g, state["variance"])
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
+
+
+def _of_g(state: State, stage: str) -> float:
+    """Return the standard deviation of the noise of a number of g in a sum of scores."""
+    weight = scores_weights(binary=state["family"] == "binomial")[0]
+    return math.sqrt(weight) * float(state["sds"][stage][state["sites"]])
+
+
+def _limits(state: State, of_g: float) -> State:
+    limits = Limits.of(len(state["centre"]), state["records"], of_g)
+    found: State = {"record": limits.record, "residual": limits.residual}
+    if "residual_variance" in state:
+        found["h"] = limits.residual * math.sqrt(state["residual_variance"])
+    return found
+
+
+def _curvature(state: State) -> Array:
+    """Return what J is in proportion to, for the transform."""
+    family = FAMILIES[state["family"]]
+    if family.clipped is None:
+        return np.asarray(state["S"])
+    return curvature(family, state["S"], state["b"])
+
+
+def _stepped(
+    state: State, total: Update, sds: tuple[float, float, float]
+) -> tuple[Estimate, Estimate]:
+    expected, usual = _curvature(state), None
+    T = transform(expected, state["record"])
+    if state["family"] != "binomial":
+        usual = state["records"] * T @ expected @ T.T
+    sums = Scores(
+        dict(total), sds, T, state["h"], state["residual_variance"], usual,
+        state["records"] * state["S_sd"] * float(expected[0, 0]),
+    )  # fmt: skip
+    size = len(state["b"])
+    before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
+    return step(sums, before, state["bias"], state["S"])
 
 
 def predictor_variance(state: State) -> float:
@@ -119,8 +166,7 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
     guess, spread = state["centre"], state["spread"]
     first = Centres(guess, spread, state["own_centres"])
     centre, records = first.found(total["centres"], sd)
-    limits = Limits.of(len(centre), records, of_g)
-    more = {"records": records, "record": limits.record, "residual": limits.residual}
+    more = {"records": records, **_limits(state | {"records": records}, of_g)}
     share = state["zero"] + state["half"] * float(centre[-1])
     if state["own_centres"]:
         centre = np.zeros(len(centre))
@@ -130,7 +176,7 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
 
 
 def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
-    size = len(state["centre"])
+    size, family = len(state["centre"]), FAMILIES[state["family"]]
     if not sd:
         S = square(total["products"], size + 1)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
@@ -138,12 +184,22 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     first = least_squares(total["products"], sd, size + 1, reach)
     more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
     found, H, prior = first.estimate, first.H, np.full(size, _SLOPE)
-    if state["family"] == "binomial":
+    if family.clipped is None and not family.linear:
         unit = state["half"] * float(state["spread"][-1])
         found = log_odds(first, state["share"], unit, centred=state["own_centres"])
         H, prior[0] = np.eye(size), _LOG_ODDS
         more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
         more["variance"] = (unit * first.residual) ** 2
+    elif not family.linear:
+        unit = state["half"] * float(state["spread"][-1])
+        mean = state["zero"] + state["half"] * float(state["centre"][-1])
+        mean += unit * float(first.estimate.b @ first.S[0])
+        mean = max(mean, _LEAST_MEAN * (unit + state["zero"] + state["half"] * state["guess"]))
+        found = from_means(family, first, mean, unit)
+        H, prior[0] = np.eye(size), _LOG_ODDS
+        variance = max((unit * first.residual) ** 2 / mean, 1.0)
+        more |= {"bias": _BIAS_OF_START, "residual_variance": variance}
+        more["h"] = state["residual"] * math.sqrt(variance)
     else:
         prior[0] = _INTERCEPT
         more |= {"residual_variance": first.residual**2, "bias": first.bias}

@@ -59,9 +59,8 @@ quarter. The more columns, the less do the records' lengths differ."""
 _MISFIT = 0.07
 """In simulations and on real records, S of shortened records was off by up to a tenth."""
 _LEAST_EIGENVALUE = 0.08
-_LONGEST_STEP, _LONGEST_START = 2.0, 3.0  # of the linear predictor, root mean square
+_LONGEST_STEP = 2.0  # of the linear predictor, root mean square
 _LEAST_RECORDS = 10.0
-_LEAST_SHARE, _ERROR_OF_SHARE = 0.02, 0.2
 _FLAT = 10.0
 
 
@@ -256,27 +255,6 @@ def _at_least(matrix: Array, least: float) -> Array:
     """Return the nearest matrix whose eigenvalues are at least `least`."""
     values, basis = np.linalg.eigh(matrix)
     return np.asarray((basis * np.maximum(values, least)) @ basis.T)
-
-
-def log_odds(first: First, share: float, unit: float, *, centred: bool) -> Estimate:
-    """Return a start for log odds, from least squares of a 0/1 outcome.
-
-    The slopes are those of a linear discriminant: least squares over the residual variance.
-
-    share: of ones; unit: of the standardised outcome
-    centred: whether each site has a log odds of its own, beside the intercept
-    """
-    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
-    scale = unit / max((unit * first.residual) ** 2, _LEAST_SHARE)
-    slopes = scale * first.estimate.b[1:]
-    length = math.sqrt(max(float(slopes @ first.S[1:, 1:] @ slopes), 0.0))
-    slopes *= min(1.0, _LONGEST_START / length) if length else 1.0
-    intercept = 0.0 if centred else math.log(share / (1 - share))
-    intercept -= float(slopes @ first.S[0, 1:])
-    noise = scale**2 * first.estimate.noise
-    noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the share
-    noise[0, 0] = _ERROR_OF_SHARE**2
-    return Estimate(np.array([intercept, *slopes]), np.zeros_like(noise), noise)
 
 
 def shrunk(estimate: Estimate, prior: Array, bias: float, H: Array) -> Estimate:

@@ -79,12 +79,11 @@ from secagg.models.common.coefficient_table import (
     plain_terms,
     tested_terms,
 )
-from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
-from secagg.models.glm.logistic import BINOMIAL
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
     CENTRES,
+    FAMILIES,
     FIRST_SCORES,
     LENGTHS,
     MOMENTS,
@@ -119,12 +118,16 @@ class OneStep:
     `"binomial"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
-    family: Literal["gaussian", "binomial"] = "gaussian"
-    """Linear (`"gaussian"`) or logistic regression (`"binomial"`)."""
+    family: Literal["gaussian", "binomial", "poisson"] = "gaussian"
+    """Linear (`"gaussian"`), logistic (`"binomial"`) or Poisson regression of a count
+    (`"poisson"`)."""
     centre: Literal["pooled", "site"] = "pooled"
     """Which means are subtracted: those of all records together (`"pooled"`), or at each site its
     own (`"site"`). Each site then has an intercept of its own, so differences in level between
     sites do not look like effects."""
+    exposure: str | None = None
+    """With `"poisson"`: a continuous column, with `low` above 0, such as person-years. Its
+    logarithm is added to the linear predictor. Results are then rates per unit of exposure."""
     level: float = 0.95
     """Level of the intervals, between 0 and 1."""
 
@@ -156,6 +159,8 @@ class OneStep:
 
     @property
     def facts(self) -> MethodFacts:
+        exposure = () if self.exposure is None else (self.exposure,)
+        columns = (self.outcome, *self.predictors, *exposure)
         return MethodFacts(
             derivation=type(self).__module__,
             weights=ChosenWeights(
@@ -165,9 +170,7 @@ class OneStep:
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(
-                self._family, frozenset((self.outcome, *self.predictors)), self.outcome
-            ),
+            regression=Regression(self._family, frozenset(columns), self.outcome),
             edge_rule=None,
             simulated=True,
             train=self._train if self.centre == "site" else None,
@@ -256,11 +259,11 @@ class OneStep:
         """Return coefficients with intervals, in the columns' own units."""
         columns = self._columns(public)
         middle, unit = columns.unscaled(state["centre"]), columns.half_ranges * state["spread"]
-        scale = 1.0 if columns.binary else float(unit[-1])
+        linear = columns.family.linear
+        scale = float(unit[-1]) if linear else 1.0
         U = scale * units_matrix(middle[:-1], unit[:-1])
         estimate = U @ state["b"]
-        if not columns.binary:
-            estimate[0] += middle[-1]
+        estimate[0] += middle[-1] if linear else -columns.log_exposure
         covariance = U @ (state["sampling"] + state["noise"]) @ U.T
         errors = np.sqrt(np.diagonal(covariance))
         alone = np.sqrt(np.diagonal(U @ state["sampling"] @ U.T))
@@ -325,11 +328,14 @@ class OneStep:
 
     @property
     def _family(self) -> Family:
-        return GAUSSIAN if self.family == "gaussian" else BINOMIAL
+        return FAMILIES[self.family]
 
     def _columns(self, public: PublicFacts) -> Columns:
         own = self.centre == "site"
-        return Columns.of(self.outcome, self.predictors, self.family, public, own_centres=own)
+        return Columns.of(
+            self.outcome, self.predictors, self.family, public,
+            own_centres=own, exposure=self.exposure,
+        )  # fmt: skip
 
 
 def _check_norm(public: PublicFacts) -> None:

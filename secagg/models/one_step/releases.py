@@ -33,6 +33,15 @@ the squared change is at most
 Lengths: the number of records by |t r / h|, in classes whose ends are powers of 2. A record is in
 one class, so it changes the counts by 1 at most, and by root(2) if it is replaced.           (6)
 
+For a family with other residuals, t = root(V) T z with the Fisher weight V, r is the Pearson
+residual, and with the limit L = h / |v|, c = clip(r, -L, L) and its mean and that of c r under the
+family, m and k (Cantoni & Ronchetti 2001; at each x the score has the mean 0, Kuensch, Stefanski &
+Carroll 1989),
+
+    e = (c - m) / (h (1 + |m| / L)),   J = w t t' min(k / (1 + |m| / L), 1).                  (7)
+
+|c - m| <= L + |m|, so |e| <= 1 / |v| as in (3), and k <= E r^2 = 1.
+
 For 0/1 outcomes e = y - p with the probability p at b; there is no h, and J has w p (1 - p) in
 place of w. With s = |e|, p (1 - p) = s (1 - s) for either outcome, so
 
@@ -51,17 +60,19 @@ truncated once more to multiples of 2^-g.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import expit
 
+from secagg.contracts import Family
 from secagg.contracts.noise import Sensitivity
 from secagg.core.arrays import Array, shortened_to_grid
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
 _SHORTEST = 1e-9  # of t
+_LARGEST_ETA = 60.0
 _ROUND_UP = 1 + 2.0**-40
 _OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.12, 0.74, 0.14
 """The shares of the cost of a scores release: of J, g and B."""
@@ -182,27 +193,50 @@ def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     return upper(v.T @ v)
 
 
-def lengths(x: Array, y: Array, T: Array, b: Array, h: float) -> Array:
-    """Return (6), shape (2 LENGTHS_END + 2,). x: u of each record; y: the scaled outcome."""
-    found = _lengths(linear(T, x))[:, 0] * np.abs(y - linear(b[None], x)[:, 0]) / h
+@dataclass(frozen=True)
+class Records:
+    """x: u of each record; y: the outcome, scaled if the family is linear; offset: of eta"""
+
+    family: Family
+    x: Array
+    y: Array
+    offset: Array | float = 0.0
+
+    def at(self, T: Array, b: Array) -> tuple[Array, Array, Array]:
+        """Return t, r and eta of each record."""
+        eta = linear(b[None], self.x)[:, 0] + self.offset
+        t, family = linear(T, self.x), self.family
+        if family.clipped is None:
+            return t, family.score(self.y, eta), eta
+        eta = np.clip(eta, -_LARGEST_ETA, _LARGEST_ETA)
+        root = np.sqrt(family.weight(eta))
+        return t * root[:, None], family.score(self.y, eta) / root, eta
+
+
+def lengths(records: Records, T: Array, b: Array, h: float) -> Array:
+    """Return (6), shape (2 LENGTHS_END + 2,)."""
+    t, r, _ = records.at(T, b)
     ends = 2.0 ** np.arange(-LENGTHS_END, LENGTHS_END + 1)
-    counts = np.bincount(np.searchsorted(ends, found), minlength=len(ends) + 1)
-    return np.asarray(counts, dtype=np.float64)
+    found = np.searchsorted(ends, _lengths(t)[:, 0] * np.abs(r) / h)
+    return np.bincount(found, minlength=len(ends) + 1).astype(np.float64)
 
 
-def scores(
-    x: Array, y: Array, T: Array, b: Array, h: float | None, grid_bits: int
-) -> dict[str, Array]:
-    """Return (3). x: u of each record; y: the scaled outcome; h: None for outcomes of 0 and 1."""
-    t, eta = linear(T, x), linear(b[None], x)[:, 0]
-    size = _lengths(t)
+def scores(records: Records, T: Array, b: Array, h: float, grid_bits: int) -> dict[str, Array]:
+    """Return (3), or (7). h: not used for outcomes of 0 and 1."""
+    t, r, eta = records.at(T, b)
+    family, size = records.family, _lengths(t)
     lengths = np.maximum(size, 1.0)
-    if h is None:
-        p = expit(eta)
-        e, weight = y - p, p * expit(-eta)
+    limit = (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
+    if family.linear:
+        e, weight = np.clip(r / h, -limit, limit), (np.abs(r / h) < limit).astype(np.float64)
+    elif family.clipped is None:
+        e, weight = np.clip(r, -1.0, 1.0), family.weight(eta)
     else:
-        r, limit = (y - eta) / h, (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
-        e, weight = np.clip(r, -limit, limit), (np.abs(r) < limit).astype(np.float64)
+        mean, product = family.clipped(eta, h * limit)
+        usual = 1 + np.abs(mean) / (h * limit)
+        e = np.nan_to_num((np.clip(r / h, -limit, limit) - mean / h) / usual)
+        e = np.clip(e, -limit, limit)  # whatever the family's means are
+        weight = np.clip(np.nan_to_num(product / usual), 0.0, 1.0)
     g = truncated(t / lengths**2 * (NORM_SLACK * e)[:, None], 2 * grid_bits)
     of_curvature = t / lengths * (NORM_SLACK * np.sqrt(weight))[:, None]
     q, coarse = shortened_to_grid(of_curvature, 1.0, grid_bits), truncated(g, grid_bits)

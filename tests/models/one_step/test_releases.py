@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 from secagg.contracts.noise import Sensitivity
 from secagg.core.arrays import Array
+from secagg.models.common.gaussian import GAUSSIAN
+from secagg.models.glm.logistic import BINOMIAL
+from secagg.models.glm.poisson import POISSON
 from secagg.models.one_step.releases import (
+    Records,
     centres,
     centres_sensitivity,
     lengths,
@@ -17,7 +22,7 @@ from secagg.models.one_step.releases import (
 )
 
 GRID = 16
-STAGES = ("centres", "moments", "lengths", "linear", "binary")
+STAGES = ("centres", "moments", "lengths", "linear", "binary", "counts")
 P = 4  # coefficients
 
 
@@ -54,9 +59,15 @@ class Design:
         if self.stage == "moments":
             return moments(records, self.T, GRID)
         if self.stage == "lengths":
-            return lengths(x, y, self.T, self.b, self.h)
-        h, y = (None, (y > 0).astype(float)) if self.stage == "binary" else (self.h, y)
-        return np.concatenate([*scores(x, y, self.T, self.b, h, GRID).values()])
+            return lengths(self.records(x, y), self.T, self.b, self.h)
+        return np.concatenate([*scores(self.records(x, y), self.T, self.b, self.h, GRID).values()])
+
+    def records(self, x: Array, y: Array) -> Records:
+        if self.stage == "binary":
+            return Records(BINOMIAL, x, (y > 0).astype(float))
+        if self.stage == "counts":
+            return Records(POISSON, x, np.rint(500 * (y + 1)), offset=3 * x[:, 0])
+        return Records(GAUSSIAN, x, y)
 
     def parts(self, records: Array) -> Array:
         """Return what each record adds, in units of the noise."""
@@ -96,13 +107,16 @@ def test_the_claim_is_attained(stage: str) -> None:
         other = -first
     if stage == "linear":
         first[0, -1] = other[0, -1] = 0.25 - 1e-6  # just below h
+    if stage == "counts":  # 100 where 20 are expected, so that nothing is above the limit else
+        design.b[0], design.h = 3.0, 2.0
+        first, other = np.array([[0.0, 1.0, 0.0, -0.8]]), np.array([[0.0, -1.0, 0.0, -0.8]])
     if stage in ("moments", "lengths"):
         other = np.array([[0.0, 1.0, 0.0, 0.0]])
     ones, others = design.parts(first)[0], design.parts(other)[0]
     claim = sensitivity(stage)
     assert np.linalg.norm(ones) >= 0.98 * claim.add
     # of scores, the positive semidefinite parts cannot be opposite as well
-    least = 0.9 if stage in ("linear", "binary") else 0.99
+    least = 0.9 if stage in ("linear", "binary", "counts") else 0.99
     assert np.linalg.norm(ones - others) >= least * claim.replace
 
 
@@ -132,6 +146,25 @@ def test_linear_scores_are_those_of_schweppe() -> None:
         limit = h / (w * np.sqrt(t @ t))
         g += w * t * max(-limit, min(limit, r)) / h
         J += w * np.outer(t, t) * (abs(r) < limit)
-    found = scores(x, y, T, b, h, GRID)
+    found = scores(Records(GAUSSIAN, x, y), T, b, h, GRID)
     assert np.allclose(found["g"], g, atol=1e-6)
     assert np.allclose(found["J"], J[np.triu_indices(3)], atol=50 * 2.0**-15)
+
+
+def test_scores_of_counts_have_the_mean_0_and_the_curvature_is_its_slope() -> None:
+    """At each x, by enumeration of counts: the expected g at other coefficients, differenced."""
+    x, T, b, h = np.array([[0.7, -0.4]]), np.eye(3), np.array([0.9, 0.5, -0.3]), 0.8
+    y = np.arange(80.0)
+
+    def mean_of(coefficients: Array) -> Array:
+        law = poisson.pmf(y, np.exp(b @ [1.0, *x[0]]))
+        each = [
+            scores(Records(POISSON, x, y[i : i + 1]), T, coefficients, h, 24)["g"]
+            for i in range(80)
+        ]
+        return np.asarray(law @ np.array(each))
+
+    assert np.allclose(mean_of(b), 0.0, atol=1e-12)
+    J = scores(Records(POISSON, x, y[:1]), T, b, h, 24)["J"]
+    slopes = [mean_of(b - 1e-4 * e) - mean_of(b + 1e-4 * e) for e in np.eye(3)]
+    assert np.allclose(h * np.array(slopes)[np.triu_indices(3)] / 2e-4, J, rtol=1e-3)

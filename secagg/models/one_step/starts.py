@@ -1,0 +1,103 @@
+"""Families that are not linear: a start from least squares, and the curvature to expect.
+
+With normal predictors x of covariance C and any mean function, the slopes of least squares are
+those of eta = a + x'b, times E mu'(eta) (Brillinger 1982; by Stein's lemma). So with the slopes d
+of least squares of the outcome and s^2 = d'C d, a start k d has
+
+    E mu(eta) = m,   E mu(eta) Z = s,   eta = e + k s Z,   Z ~ N(0, 1),                       (1)
+
+as E mu(eta) Z = k s E mu'(eta). m is the outcome's mean. For log means, k = 1 / m.
+
+In the same way, with weights V(eta), s^2 = b'C b, c = C b / s and e_j = E V(eta) He_j(Z) with
+He = (1, Z, Z^2 - 1),
+
+    E V = e_0,   E V (x - E x) = e_1 c,   E V (x - E x)(x - E x)' = e_0 C + e_2 c c'.         (2)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from secagg.contracts import Family
+from secagg.core.arrays import Array
+from secagg.models.one_step.estimate import Estimate, First
+
+_LONGEST = 3.0  # standard deviation of the linear predictor
+_LEAST_SHARE = 0.02
+_ERROR_OF_SHARE, _ERROR_OF_INTERCEPT = 0.2, 0.3
+_LARGEST_INTERCEPT = 30.0
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+def log_odds(first: First, share: float, unit: float, *, centred: bool) -> Estimate:
+    """Return a start for log odds, from least squares of a 0/1 outcome.
+
+    The slopes are those of a linear discriminant: least squares over the residual variance.
+
+    share: of ones; unit: of the standardised outcome
+    centred: whether each site has a log odds of its own, beside the intercept
+    """
+    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    scale = unit / max((unit * first.residual) ** 2, _LEAST_SHARE)
+    slopes = scale * first.estimate.b[1:]
+    length = math.sqrt(max(float(slopes @ first.S[1:, 1:] @ slopes), 0.0))
+    slopes *= min(1.0, _LONGEST / length) if length else 1.0
+    intercept = 0.0 if centred else math.log(share / (1 - share))
+    intercept -= float(slopes @ first.S[0, 1:])
+    noise = scale**2 * first.estimate.noise
+    noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the share
+    noise[0, 0] = _ERROR_OF_SHARE**2
+    return Estimate(np.array([intercept, *slopes]), np.zeros_like(noise), noise)
+
+
+def from_means(family: Family, first: First, mean: float, unit: float) -> Estimate:
+    """Return a start by (1), from least squares of the outcome itself.
+
+    mean: of the outcome; unit: of the standardised outcome
+    """
+    slopes = unit * first.estimate.b[1:]
+    C = first.S[1:, 1:] - np.outer(first.S[0, 1:], first.S[0, 1:])
+    s = math.sqrt(max(float(slopes @ C @ slopes), 1e-12))
+    low, high = 0.0, _LONGEST / s
+    for _ in range(50):
+        k = (low + high) / 2
+        eta = _intercept(family, k * s, mean) + k * s * _NODES
+        if float(_WEIGHTS @ (family.mean(eta) * _NODES)) < s:
+            low = k
+        else:
+            high = k
+    intercept = _intercept(family, k * s, mean) - k * float(slopes @ first.S[0, 1:])
+    noise = (k * unit) ** 2 * first.estimate.noise
+    noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the mean
+    noise[0, 0] = _ERROR_OF_INTERCEPT**2
+    return Estimate(np.array([intercept, *(k * slopes)]), np.zeros_like(noise), noise)
+
+
+def _intercept(family: Family, spread: float, mean: float) -> float:
+    """Return e of (1), for a mean function that rises."""
+    low, high = -_LARGEST_INTERCEPT, _LARGEST_INTERCEPT
+    for _ in range(50):
+        middle = (low + high) / 2
+        below = float(_WEIGHTS @ family.mean(middle + spread * _NODES)) < mean
+        low, high = (middle, high) if below else (low, middle)
+    return (low + high) / 2
+
+
+def curvature(family: Family, S: Array, b: Array) -> Array:
+    """Return E V(x'b) x x' by (2), for x = (1, ...) with E x x' = S; shape (p, p)."""
+    m = S[0, 1:]
+    C = S[1:, 1:] - np.outer(m, m)
+    s = math.sqrt(max(float(b[1:] @ C @ b[1:]), 1e-12))
+    weights = _WEIGHTS * family.weight(float(b[0] + m @ b[1:]) + s * _NODES)
+    e = [float((weights * he).sum()) for he in (1.0, _NODES, _NODES**2 - 1)]
+    along = C @ b[1:] / s
+    shift = e[1] * along
+    M = np.empty_like(S)
+    M[0, 0], M[0, 1:] = e[0], e[0] * m + shift
+    M[1:, 0] = M[0, 1:]
+    M[1:, 1:] = e[0] * (C + np.outer(m, m)) + e[2] * np.outer(along, along)
+    M[1:, 1:] += np.outer(shift, m) + np.outer(m, shift)
+    return M
