@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from support.methods.one_step import planned_regression, rows_of
+from support.methods.one_step import OUTCOMES, planned_regression, rows_of
 
 from secagg.evidence.feasibility.simulated import run_on
 from secagg.models.one_step.estimate import Estimate, Scores, step
@@ -17,22 +17,28 @@ def uniform(count: int, seed: int) -> pd.DataFrame:
     a, b = rng.uniform(-1.5, 1.5, (2, count))
     y = 0.4 * a - 0.3 * b + (0.3 + 0.3 * np.abs(a)) * rng.uniform(-1.7, 1.7, count)
     p = 1 / (1 + np.exp(-(0.8 * a - 0.5 * b + 0.2)))
-    return pd.DataFrame({"a": a, "b": b, "y": y, "case": (rng.random(count) < p).astype(int)})
+    case, years = (rng.random(count) < p).astype(int), rng.uniform(0.5, 2.0, count)
+    visits = rng.poisson(years * np.exp(0.7 + 0.3 * a - 0.2 * b) * rng.gamma(4.0, 0.25, count))
+    columns = {"a": a, "b": b, "y": y, "case": case, "visits": visits, "years": years}
+    return pd.DataFrame(columns)
 
 
-@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+TOLERANCES = {"gaussian": 2e-4, "binomial": 2e-3, "poisson": 2e-3}
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_without_noise_it_is_the_regression_with_robust_errors(family: str) -> None:
     """Records lie on a grid of 2^-16 of 5 units; two Newton steps leave the square of an error."""
     table = uniform(4000, 1)
     plan = planned_regression(family, noised=False)
     result = run_on(plan, plan.public, [rows_of(plan, table)], np.random.default_rng(0))
     X = sm.add_constant(table[["a", "b"]].to_numpy())
-    y = table["y" if family == "gaussian" else "case"]
-    law = sm.families.Gaussian() if family == "gaussian" else sm.families.Binomial()
-    fit = sm.GLM(y, X, family=law).fit(cov_type="HC0")
+    law = getattr(sm.families, family.capitalize())()
+    offset = np.log(table["years"]) if family == "poisson" else None
+    fit = sm.GLM(table[OUTCOMES[family]], X, family=law, offset=offset).fit(cov_type="HC0")
     terms = result.summary["terms"]
     estimates, errors = ([t[key] for t in terms] for key in ("estimate", "std_error"))
-    assert np.allclose(estimates, fit.params, atol=2e-4 if family == "gaussian" else 2e-3)
+    assert np.allclose(estimates, fit.params, atol=TOLERANCES[family])
     assert np.allclose(errors, fit.bse, rtol=0.01)
 
 
