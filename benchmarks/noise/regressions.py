@@ -1,7 +1,7 @@
 """Regressions under noise: error, interval width and coverage on real records, by mechanism.
 
     python -m benchmarks.noise.regressions run FILE [--draws 200] [--studies nhefs ...]
-        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
+        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5] [--methods one_step ...]
     python -m benchmarks.noise.regressions table FILE
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
@@ -118,7 +118,7 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
         table = simulated(family, 1000 + draw).table
     else:
         table = study.table.iloc[rng.integers(len(study.table), size=len(study.table))]
-    for method in methods(study):
+    for method in args.methods or methods(study):
         for epsilon in args.epsilons:
             key = (name, family, method, epsilon, draw)
             if key in done:
@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
     parser.add_argument("--families", nargs="+", default=["gaussian", "binomial"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
+    parser.add_argument("--methods", nargs="+")
     parser.add_argument("--sites", type=int, default=5)
     args = parser.parse_args()
     measure(args) if args.what == "run" else print_table(args)

@@ -9,6 +9,7 @@ import numpy as np
 from secagg.contracts import Body, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.core.arrays import Array
+from secagg.models.common.pooled_moments import constant_column_error
 from secagg.models.glm.newton import newton_direction
 from secagg.models.one_step.columns import (
     CENTRES,
@@ -42,6 +43,7 @@ _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
 
 
+_CONSTANT = 1e-7  # the grid has steps of 2^-16
 _LEAST_MEAN = 0.1  # relative to what was guessed
 
 
@@ -52,6 +54,7 @@ def first_state(columns: Columns, public: PublicFacts) -> State:
         "family": columns.family.name,
         "order": [*columns.budgets, ""],
         "names": list(columns.names),
+        "outcome": outcome.name,
         "own_centres": columns.own_centres,
         "centre": columns.centre,
         "spread": columns.spread,
@@ -180,6 +183,9 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     if not sd:
         S = square(total["products"], size + 1)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
+        mean, square_mean = S[0, -1] / S[0, 0], S[-1, -1] / S[0, 0]
+        if square_mean - mean**2 <= _CONSTANT * square_mean:
+            raise constant_column_error(state["outcome"])
     reach = Limits(state["record"], state["residual"]).moments
     first = least_squares(total["products"], sd, size + 1, reach)
     more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
