@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import gammaln, pdtr, xlogy
 
 from secagg.contracts import MAX_PREDICTOR, Family, Outcome, OutcomeRange, TermBounds
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.glm.newton import log_link_intercept
@@ -95,6 +96,12 @@ class Poisson(NewtonRegression):
     name: ClassVar[str] = "poisson"
     title: ClassVar[str] = "Poisson regression"
     family: ClassVar[Family] = POISSON
+    placements: ClassVar[Placements] = Placements(
+        (),
+        "Newton steps build on exact sums.",
+        'Use method one_step with family = "poisson" and placement "round": it fits the same '
+        "regression with noise.",
+    )
 
     def exposure_column(self) -> str | None:
         """Return the exposure."""

@@ -102,7 +102,8 @@ def following(state: State, total: Update, sites: int) -> State:
         state |= more
     elif stage == LENGTHS:
         f = longer(total["lengths"], sd, len(state["centre"]), _of_g(state, SCORES))
-        return {**state, "record": state["record"] * math.sqrt(f), "h": state["h"] * math.sqrt(f)}
+        record, h = (math.sqrt(f) * state[name] for name in ("record", "h"))
+        return {**state, "record": record, "h": h, "longer": f}
     else:
         made, joint = _stepped(state, total, (sd * roots[0], sd * roots[1], sd * roots[2]))
         state["bias"] = _BIAS_OF_STEP

@@ -2,13 +2,16 @@
 
 A run has one sum of each kind (`secagg.models.one_step.releases`), each with noise of its own:
 
-    centres        the columns' means, relative to public guesses                  8 % of the budget
-    products       second moments, which give least squares b0                    28 %
-    scores         derivatives of the objective at b0, for one step from it       64 %
+    centres        the columns' means, relative to public guesses                  7 % of the budget
+    products       second moments, which give least squares b0                    26 %
+    lengths        numbers of records by the length of their derivatives           9 %
+    scores         derivatives of the objective at b0, for one step from it       58 %
 
-With a 0/1 outcome, there are two sums of scores (28 and 50 %, centres 6, products 16). The noise of
+Other families have two sums of scores. With a 0/1 outcome, whose derivatives are bounded, there are
+no lengths (6, 16, 28 and 50 %); with counts the shares are 6, 18, 22, 8 and 46 %. The noise of
 moments grows with the outcome's size and with the coefficients; that of scores with the residuals
-and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its covariance.
+and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its covariance,
+`limits` says how far a record may reach.
 
 Guarantees: a record's part of every sum is bounded whatever the coordinator sends, so all sums
 together have the guarantee of the job, and everything else is computed from them.
@@ -32,9 +35,9 @@ wrong guesses of centres                corrected by the first sum
 guesses of spreads that are far off      more noise or more shortened records, and a caution
 ======================================  ============================================================
 
-Not protected: the estimate is that of weighted records. Where effects are not linear, or errors are
-skewed and far from the middle, it differs from that of least squares (the intervals are for what it
-estimates with all records and no noise).
+Not protected: the influence of each record is limited. Where few records far from the middle decide
+the slope of least squares, or errors are skewed, the estimate differs from that of least squares
+(the intervals are for what it estimates with all records and no noise).
 """
 
 from __future__ import annotations
@@ -111,7 +114,7 @@ _STRONG = 2.5  # standard deviation of the log odds
 
 @dataclass(frozen=True)
 class OneStep:
-    """Linear or logistic regression under noise, with intervals."""
+    """Linear, logistic or Poisson regression under noise, with intervals."""
 
     outcome: str
     """The outcome: a column of numbers or a binary column for `"gaussian"`, a binary column for
@@ -133,7 +136,7 @@ class OneStep:
 
     name: ClassVar[str] = "one_step"
     placements: ClassVar[Placements] = Placements(
-        (Placement.ROUND,), "Three or four sums have noise of their own."
+        (Placement.ROUND,), "Four or five sums have noise of their own."
     )
     title: ClassVar[str] = "Regression by a noisy step"
 
@@ -149,7 +152,7 @@ class OneStep:
             )
         return Disclosure(
             DisclosureKind.SITES if own else DisclosureKind.POOLED,
-            "Three or four sums of single records' weighted values, products and residuals, at a "
+            "Four or five sums of single records' weighted values, products and residuals, at a "
             f"matrix and coefficients that come from the sums before. {split}",
             ANY_MESSAGE,
             "Such a coordinator can send other matrices and coefficients, and so make the result "
@@ -315,9 +318,14 @@ class OneStep:
             if public.clip is None
             else "Intervals cover the noise of differential privacy as well as sampling; they are "
             f"{widened:.1f} times as long as without the noise.",
-            "Records far from the middle of the columns count less, and large residuals are "
-            "limited. Where effects are linear, this does not move the slopes.",
+            "The influence of each record is limited. Where effects are linear, this does not move "
+            "the slopes. If few records decide a slope, it is that of the other records.",
         ]
+        if (f := state.get("longer", 1.0)) > 1:
+            notes.append(
+                "Some records are far from what the other records predict. So limits, and the "
+                f"noise with them, are {f:.1f} times as large as for normal records."
+            )
         if effect := self._family.effect:
             notes.append(f"Estimates are log {effect} (the intercept) and log {effect} ratios.")
         if self.centre == "site":
