@@ -111,7 +111,7 @@ class Family:
     fisher: needed only where noise is planned
     assumption: what its standard errors assume, for the result
     clipped: from eta and limits L > 0 to the means of c and of c r, with the Pearson residual
-        r = score / root(weight) and c = clip(r, -L, L). None if |score| is at most 1
+        r = score / root(weight) and c = clip(r, -L, L). Needed for limits that move no coefficient
     """
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,17 +21,16 @@ from secagg.models.glm.poisson import POISSON
 
 CENTRES, MOMENTS, LENGTHS = "centres", "products", "lengths"
 FIRST_SCORES, SCORES = "first_scores", "scores"
-_BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
-    "gaussian": {CENTRES: 0.07, MOMENTS: 0.26, LENGTHS: 0.09, SCORES: 0.58},
-    "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
-}
+_OF_LINEAR: Final = {CENTRES: 0.07, MOMENTS: 0.26, LENGTHS: 0.09, SCORES: 0.58}
 _OF_OTHERS: Final = {CENTRES: 0.06, MOMENTS: 0.18, FIRST_SCORES: 0.22, LENGTHS: 0.08, SCORES: 0.46}
+"""Shares of the budget."""
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
 _LEAST_SPREAD = 1e-4  # of a scaled column: its inverse is part of messages
 _LEAST_OF_LEVEL = 0.3
 """Least spread of an indicator: with that of a rare level, records with it would hardly count."""
 FAMILIES: Final = {each.name: each for each in (GAUSSIAN, BINOMIAL, POISSON)}
+"""One that is not linear has `Family.clipped`."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,11 @@ class Columns:
     ) -> Columns:
         """Raises `JobError` for columns or settings that do not fit."""
         law, offset = FAMILIES[family], None
-        if law.clipped is None and exposure is not None:
+        counts = law.outcome is Outcome.COUNT
+        if exposure is not None and not counts:
             what = f'does not go with family = "{family}"'
             raise JobError("method.exposure", what, "Leave it out, or choose a family of counts.")
-        if law.clipped is not None and own_centres:
+        if own_centres and counts:
             what = f'"site" does not go with family = "{family}"'
             raise JobError("method.centre", what, 'Use "pooled".')
         if exposure is not None:
@@ -103,7 +102,7 @@ class Columns:
     @property
     def budgets(self) -> dict[str, float]:
         """Return the kinds of sums in their order, with their shares of the budget."""
-        found = dict(_BUDGETS.get(self.family.name, _OF_OTHERS))
+        found = dict(_OF_LINEAR if self.family.linear else _OF_OTHERS)
         if self.own_centres:
             rest = (1 - _OF_OWN_CENTRES) / (1 - found[CENTRES])
             found = {name: rest * share for name, share in found.items()} | {

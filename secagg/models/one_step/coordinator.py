@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from secagg.contracts import Body, PublicFacts, State, Update
+from secagg.contracts import Body, Outcome, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.core.arrays import Array
 from secagg.models.common.pooled_moments import constant_column_error
@@ -23,6 +23,7 @@ from secagg.models.one_step.columns import (
 from secagg.models.one_step.estimate import (
     Centres,
     Estimate,
+    First,
     Scores,
     least_squares,
     moments_map,
@@ -31,20 +32,19 @@ from secagg.models.one_step.estimate import (
     step,
     transform,
 )
-from secagg.models.one_step.limits import Limits, binary_limit, longer
+from secagg.models.one_step.limits import Limits, longer
 from secagg.models.one_step.releases import scores_weights, square
-from secagg.models.one_step.starts import curvature, from_means, log_odds
+from secagg.models.one_step.starts import curvature, from_means, intercept
 
 _LARGEST_VARIANCE = 50.0
-_SLOPE, _INTERCEPT, _LOG_ODDS = 1.0, 0.5, 10.0
+_SLOPE, _INTERCEPT, _LEVEL = 1.0, 0.5, 10.0
 """Standard deviations of coefficients of standardised columns a priori, for the first estimate. In
 linear regression, the first sum has centred all columns."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
-"""d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
-
-
+"""d of `estimate.step`: of the start of other families, and of an estimate after a step."""
 _CONSTANT = 1e-7  # the grid has steps of 2^-16
 _LEAST_MEAN = 0.1  # relative to what was guessed
+_LEAST_SHARE = 0.02
 
 
 def first_state(columns: Columns, public: PublicFacts) -> State:
@@ -75,9 +75,9 @@ def next_message(state: State) -> tuple[str, Body] | None:
     Z = standardising(state["centre"][:-1], state["spread"][:-1])
     T = np.ascontiguousarray(transform(_curvature(state), state["record"]) @ Z)
     if not FAMILIES[state["family"]].linear:
-        scores: Body = {"T": T, "b": Z.T @ state["b"]}
-        if state["family"] != "binomial":
-            return stage, scores | {"h": state["h"]}
+        scores: Body = {"T": T, "b": Z.T @ state["b"], "h": state["h"]}
+        if not state["own_centres"]:
+            return stage, scores
         along = np.asarray(state["spread"][:-1] * (_scatter(state) @ state["b"][1:]))
         variance = min(predictor_variance(state), _LARGEST_VARIANCE)
         return stage, scores | {"along": along, "variance": variance}
@@ -92,8 +92,7 @@ def following(state: State, total: Update, sites: int) -> State:
     stage, order = state["stage"], state["order"]
     sd = state["sds"][stage][sites]
     state = {**state, "sites": sites, "stage": order[order.index(stage) + 1]}
-    binary = state["family"] == "binomial"
-    roots = np.sqrt(scores_weights(binary=binary))
+    roots = np.sqrt(scores_weights())
     if stage == CENTRES:
         following_scores = next(name for name in order if name in (FIRST_SCORES, SCORES))
         return _after_centres(state, total, sd, _of_g(state, following_scores))
@@ -110,21 +109,17 @@ def following(state: State, total: Update, sites: int) -> State:
         found = made if state["stage"] else joint
         if state["stage"] == LENGTHS:
             state |= _limits(state, _of_g(state, SCORES))
-    if binary and state["stage"]:
-        of_g = _of_g(state, state["stage"])
-        size, records = len(state["centre"]), state["records"]
-        state["record"] = binary_limit(size, records, of_g, state["variance"])
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
 
 
 def _of_g(state: State, stage: str) -> float:
     """Return the standard deviation of the noise of a number of g in a sum of scores."""
-    weight = scores_weights(binary=state["family"] == "binomial")[0]
-    return math.sqrt(weight) * float(state["sds"][stage][state["sites"]])
+    return math.sqrt(scores_weights()[0]) * float(state["sds"][stage][state["sites"]])
 
 
 def _limits(state: State, of_g: float) -> State:
-    limits = Limits.of(len(state["centre"]), state["records"], of_g)
+    linear = FAMILIES[state["family"]].linear
+    limits = Limits.of(len(state["centre"]), state["records"], of_g, linear=linear)
     found: State = {"record": limits.record, "residual": limits.residual}
     if "residual_variance" in state:
         found["h"] = limits.residual * math.sqrt(state["residual_variance"])
@@ -132,23 +127,24 @@ def _limits(state: State, of_g: float) -> State:
 
 
 def _curvature(state: State) -> Array:
-    """Return what J is in proportion to, for the transform."""
-    family = FAMILIES[state["family"]]
-    if family.clipped is None:
+    """Return what J is in proportion to."""
+    family, b = FAMILIES[state["family"]], state["b"]
+    if family.linear:
         return np.asarray(state["S"])
-    return curvature(family, state["S"], state["b"])
+    if state["own_centres"]:  # levels of sites are about that of all records
+        level = intercept(family, math.sqrt(predictor_variance(state)), state["mean"])
+        b = np.array([level, *b[1:]])
+    return curvature(family, state["S"], b)
 
 
 def _stepped(
     state: State, total: Update, sds: tuple[float, float, float]
 ) -> tuple[Estimate, Estimate]:
-    expected, usual = _curvature(state), None
+    expected, records = _curvature(state), state["records"]
     T = transform(expected, state["record"])
-    if state["family"] != "binomial":
-        usual = state["records"] * T @ expected @ T.T
     sums = Scores(
-        dict(total), sds, T, state["h"], state["residual_variance"], usual,
-        state["records"] * state["S_sd"] * float(expected[0, 0]),
+        dict(total), sds, T, state["h"], state["residual_variance"], records * T @ expected @ T.T,
+        records * state["S_sd"] * float(expected[0, 0]),
     )  # fmt: skip
     size = len(state["b"])
     before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
@@ -171,12 +167,10 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
     first = Centres(guess, spread, state["own_centres"])
     centre, records = first.found(total["centres"], sd)
     more = {"records": records, **_limits(state | {"records": records}, of_g)}
-    share = state["zero"] + state["half"] * float(centre[-1])
+    mean = state["zero"] + state["half"] * float(centre[-1])
     if state["own_centres"]:
         centre = np.zeros(len(centre))
-    elif state["family"] == "binomial":
-        centre[-1] = guess[-1]
-    return {**state, **more, "centre": centre, "share": share}
+    return {**state, **more, "centre": centre, "mean": mean}
 
 
 def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
@@ -191,30 +185,35 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     first = least_squares(total["products"], sd, size + 1, reach)
     more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
     found, H, prior = first.estimate, first.H, np.full(size, _SLOPE)
-    if family.clipped is None and not family.linear:
-        unit = state["half"] * float(state["spread"][-1])
-        found = log_odds(first, state["share"], unit, centred=state["own_centres"])
-        H, prior[0] = np.eye(size), _LOG_ODDS
-        more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
-        more["variance"] = (unit * first.residual) ** 2
-    elif not family.linear:
-        unit = state["half"] * float(state["spread"][-1])
-        mean = state["zero"] + state["half"] * float(state["centre"][-1])
-        mean += unit * float(first.estimate.b @ first.S[0])
-        mean = max(mean, _LEAST_MEAN * (unit + state["zero"] + state["half"] * state["guess"]))
-        found = from_means(family, first, mean, unit)
-        H, prior[0] = np.eye(size), _LOG_ODDS
-        variance = max((unit * first.residual) ** 2 / mean, 1.0)
-        more |= {"bias": _BIAS_OF_START, "residual_variance": variance}
-        more["h"] = state["residual"] * math.sqrt(variance)
-    else:
+    if family.linear:
         prior[0] = _INTERCEPT
         more |= {"residual_variance": first.residual**2, "bias": first.bias}
+    else:
+        unit = state["half"] * float(state["spread"][-1])
+        more["mean"] = _mean(state, first, unit)
+        found = from_means(family, first, more["mean"], unit)
+        weight = float(curvature(family, first.S, found.b)[0, 0])
+        if state["own_centres"]:  # each site adds its own
+            found.b[0] = -float(found.b[1:] @ first.S[0, 1:])
+        H, prior[0] = np.eye(size), _LEVEL
+        variance = max((unit * first.residual) ** 2 / weight, 1.0)
+        if family.outcome is Outcome.BINARY:
+            variance = 1.0
+        more |= {"bias": _BIAS_OF_START, "residual_variance": variance}
+        more["h"] = state["residual"] * math.sqrt(variance)
     if sd:
         found, more["bias"] = shrunk(found, prior, float(more["bias"]), H), 0.0
-    if state["family"] == "gaussian":  # residuals at the estimate from which the step is made
+    if family.linear:  # residuals at the estimate from which the step is made
         more["h"] = state["residual"] * first.residual_at(found.b)
     return found, more
+
+
+def _mean(state: State, first: First, unit: float) -> float:
+    """Return the outcome's mean; unit: of the standardised outcome."""
+    mean = float(state["mean"] + unit * first.estimate.b @ first.S[0])
+    if FAMILIES[state["family"]].outcome is Outcome.BINARY:
+        return min(max(mean, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    return max(mean, _LEAST_MEAN * float(unit + state["zero"] + state["half"] * state["guess"]))
 
 
 def _deviations(public: PublicFacts, stage: str) -> list[float]:

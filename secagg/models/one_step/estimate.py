@@ -18,10 +18,11 @@ sum v clip(r, -h / |v|, h / |v|) = 0 (Hampel et al. 1986, section 6.3; one-step 
 
     N = h^2 sd_g^2 I + sd_J^2 (tr(C) I + C),   C = E a a',                                    (1)
 
-is the covariance of the noise, as Var((E a)_j) = sd_J^2 (|a|^2 + a_j^2). In linear regression J is
-about n T S T', and S is often less noisy than J: J is drawn towards a multiple of T S T' as far as
-the noise explains the difference. The noise of S has a part like that of J in (1); as S is of
-shortened records, the step is taken to leave `_MISFIT` of the error of b0.
+is the covariance of the noise, as Var((E a)_j) = sd_J^2 (|a|^2 + a_j^2). J is about n T S T' (with
+Fisher weights in S, `secagg.models.one_step.starts`), and S is often less noisy than J: J is drawn
+towards a multiple of T S T' as far as the noise explains the difference. The noise of S has a part
+like that of J in (1); as S is of shortened records, the step is taken to leave `_MISFIT` of the
+error of b0.
 
 Sampling has the sandwich J^-1 h^2 B J^-1, which holds if errors have unequal variances (Huber
 1967). B is noisy, too: it is drawn towards a multiple of J in the same way.
@@ -187,9 +188,9 @@ class Scores:
     """The noisy sums of scores.
 
     sums: g, J and B; sds: standard deviations of their noise, off the diagonals
-    T: W / R; h: the limit of residuals, 1 for a 0/1 outcome
-    variance: of the residuals, if they have equal variances; 1 if J has the weights p (1 - p)
-    usual: what J is drawn to, n T S T'; None if it is unknown
+    T: W / R; h: the limit of residuals at |t| = 1
+    variance: of the residuals, if they have equal variances
+    usual: what J is drawn to: n T S T', or with Fisher weights in S
     sd_usual: n times the noise of a number of S
     """
 
@@ -198,19 +199,15 @@ class Scores:
     T: Array
     h: float
     variance: float
-    usual: Array | None = None
-    sd_usual: float = 0.0
+    usual: Array
+    sd_usual: float
 
 
 def step(scores: Scores, before: Estimate, bias: float, S: Array) -> tuple[Estimate, Estimate]:
     """Return b0 + T' a, and this combined with b0. before: b0; bias: d; S: E x x'."""
     T, h, size = scores.T, scores.h, len(scores.T)
     sd_g, sd_J, sd_B = scores.sds
-    J, trust, multiple = square(scores.sums["J"], size), 1.0, 0.0
-    if scores.usual is None:
-        J = _at_least(J, 2 * sd_J * math.sqrt(size))
-    else:
-        J, trust, multiple = _drawn(J, scores.usual, sd_J)
+    J, trust, multiple = _drawn(square(scores.sums["J"], size), scores.usual, sd_J)
     out = np.linalg.solve(J, T).T
     away = before.noise + bias**2 * np.eye(size)
     root = np.linalg.inv(T.T)

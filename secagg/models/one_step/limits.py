@@ -8,7 +8,8 @@ u k_R k_r times its sampling error,
     u = root(p / n) sd_g,                                                                     (1)
 
 with p coefficients, n records and sd_g the noise of a number of g. A short limit saves noise and
-costs bias, so at first it is as long as keeps the noise at `_NOISE` times the sampling error.
+costs bias, so at first it is as long as keeps the noise at `_NOISE` times the sampling error. With
+families that are not linear it is shorter, as the mean of what is left is subtracted.
 
 This limit reads no record but through n. The tails of real records are heavier than those of normal
 ones, by very different factors. So a noisy histogram of the lengths |W x| |r| / (R h) follows. With
@@ -36,11 +37,10 @@ from scipy.optimize import isotonic_regression
 
 from secagg.core.arrays import Array
 
-_NOISE = 1.0
+_NOISE, _NOISE_OF_OTHERS = 1.0, 0.5
 _LEAST_PRODUCT, _LARGEST_PRODUCT = 2.0, 30.0
 _SHORTEST, _LONGEST = 1.5, 4.0  # of k_r, and of k_R at first
 _LONGEST_OF_MOMENTS = 2.0
-_OF_BINARY = 0.85
 _HIDDEN = 2.0
 
 
@@ -57,18 +57,13 @@ class Limits:
         return min(max(math.sqrt(0.32 * self.record * self.residual), 1.0), _LONGEST_OF_MOMENTS)
 
     @classmethod
-    def of(cls, size: int, records: float, sd_g: float) -> Limits:
-        """Return the limits of (1); size: p."""
+    def of(cls, size: int, records: float, sd_g: float, *, linear: bool) -> Limits:
+        """Return the limits of (1); size: p; linear: whether the family is."""
+        noise = _NOISE if linear else _NOISE_OF_OTHERS
         unit = math.sqrt(size / records) * sd_g
-        product = min(max(_NOISE / max(unit, 1e-9), _LEAST_PRODUCT), _LARGEST_PRODUCT)
+        product = min(max(noise / max(unit, 1e-9), _LEAST_PRODUCT), _LARGEST_PRODUCT)
         residual = max(_SHORTEST, product / _LONGEST)
         return cls(product / residual, residual)
-
-
-def binary_limit(size: int, records: float, sd_g: float, variance: float) -> float:
-    """Return k_R for an outcome of this variance, whose residuals are not limited."""
-    unit = math.sqrt(size / (records * variance)) * sd_g
-    return min(max(_OF_BINARY / max(unit, 1e-9), 1.0), 3.0)
 
 
 def longer(counts: Array, sd: float, size: int, sd_g: float) -> float:

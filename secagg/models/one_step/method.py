@@ -7,11 +7,10 @@ A run has one sum of each kind (`secagg.models.one_step.releases`), each with no
     lengths        numbers of records by the length of their derivatives           9 %
     scores         derivatives of the objective at b0, for one step from it       58 %
 
-Other families have two sums of scores. With a 0/1 outcome, whose derivatives are bounded, there are
-no lengths (6, 16, 28 and 50 %); with counts the shares are 6, 18, 22, 8 and 46 %. The noise of
-moments grows with the outcome's size and with the coefficients; that of scores with the residuals
-and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its covariance,
-`limits` says how far a record may reach.
+Other families have two sums of scores, before and after the lengths (6, 18, 22, 8 and 46 %). The
+noise of moments grows with the outcome's size and with the coefficients; that of scores with the
+residuals and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its
+covariance, `limits` says how far a record may reach, `starts` where other families begin.
 
 Guarantees: a record's part of every sum is bounded whatever the coordinator sends, so all sums
 together have the guarantee of the job, and everything else is computed from them.
@@ -195,7 +194,7 @@ class OneStep:
 
         triangle = p * (p + 1) // 2
         parts = (field("g", p), field("J", triangle), field("B", triangle))
-        of_scores = scores_sensitivity(p, binary=columns.binary)
+        of_scores = scores_sensitivity(p)
         declared = {
             CENTRES: ((field("centres", p + 1),), centres_sensitivity(), "means of the columns"),
             MOMENTS: (

@@ -38,17 +38,9 @@ residual, and with the limit L = h / |v|, c = clip(r, -L, L) and its mean and th
 family, m and k (Cantoni & Ronchetti 2001; at each x the score has the mean 0, Kuensch, Stefanski &
 Carroll 1989),
 
-    e = (c - m) / (h (1 + |m| / L)),   J = w t t' min(k / (1 + |m| / L), 1).                  (7)
+    e = (c - m) / (h (1 + |m| / L)),   J = w t t' min(k / (1 + |m| / L), 1).                  (5)
 
 |c - m| <= L + |m|, so |e| <= 1 / |v| as in (3), and k <= E r^2 = 1.
-
-For 0/1 outcomes e = y - p with the probability p at b; there is no h, and J has w p (1 - p) in
-place of w. With s = |e|, p (1 - p) = s (1 - s) for either outcome, so
-
-    add or remove  max over s of  s^2 / w_g + s^2 (1 - s)^2 / (2 w_J) + s^4 / (2 w_B),        (5)
-    replace        twice this maximum with 2 s^2 / w_g in place of s^2 / w_g,
-
-as |a - b|^2 <= 2 |a|^2 + 2 |b|^2, and without the factor 2 for the positive semidefinite J and B.
 
 On the grid. v and q are shortened in integers (`secagg.core.arrays.shortened_to_grid`), so that (2)
 holds exactly for the products of multiples of 2^-g. The numbers of g and the centres are truncated
@@ -61,7 +53,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -82,30 +73,11 @@ LENGTHS_END = 4
 """The classes of lengths end at 2^-4, ..., 2^4: the first and the last have no other end."""
 
 
-@cache
-def scores_weights(*, binary: bool) -> tuple[int, int, int]:
-    """Return w_g, w_J and w_B.
-
-    For 0/1 outcomes J is large only where g is small (5), so w_J is the smallest at which the
-    maximum is at s = 1, to 2 %.
-    """
+def scores_weights() -> tuple[int, int, int]:
+    """Return w_g, w_J and w_B."""
     w_g, w_J, w_B = 1 / _OF_SCORES, 1 / (2 * _OF_MOMENTS), 1 / (2 * _OF_MEAT)
-    if binary:
-        most, low = 1.02 * _largest(w_g, math.inf, w_B), 1e-3
-        for _ in range(60):
-            middle = math.sqrt(low * w_J)
-            low, w_J = (low, middle) if _largest(w_g, middle, w_B) <= most else (middle, w_J)
     g, J, B = (math.ceil(_WHOLE * w) for w in (w_g, w_J, w_B))
     return g, J, B
-
-
-def _largest(w_g: float, w_J: float, w_B: float, factor: int = 1) -> float:
-    """Return the maximum of (5), with `factor` s^2 / w_g, rounded up."""
-    of_J = 1 / (2 * w_J)
-    value = np.polynomial.Polynomial([0, 0, factor / w_g + of_J, -2 * of_J, of_J + 1 / (2 * w_B)])
-    roots = np.asarray(value.deriv().roots(), dtype=complex).real
-    inside = roots[(roots > 0) & (roots < 1)].tolist()
-    return max(float(value(s)) for s in (1.0, *inside)) * _ROUND_UP
 
 
 def upper(matrix: Array) -> Array:
@@ -130,14 +102,11 @@ def moments_sensitivity(size: int) -> Sensitivity:
     return Sensitivity(_ROUND_UP / math.sqrt(2), _ROUND_UP, tuple(_diagonal_twice(size)))
 
 
-def scores_sensitivity(size: int, *, binary: bool) -> Sensitivity:
+def scores_sensitivity(size: int) -> Sensitivity:
     """Return how far one record can move (3), in the order g, J, B; size: of t."""
-    w_g, w_J, w_B = scores_weights(binary=binary)
-    if binary:
-        add, replace = _largest(w_g, w_J, w_B), 2 * _largest(w_g, w_J, w_B, 2)
-    else:
-        add = 1 / w_g + 1 / (2 * w_J) + 1 / (2 * w_B)
-        replace = 4 / w_g + 1 / w_J + 1 / w_B
+    w_g, w_J, w_B = scores_weights()
+    add = 1 / w_g + 1 / (2 * w_J) + 1 / (2 * w_B)
+    replace = 4 / w_g + 1 / w_J + 1 / w_B
     twice = _diagonal_twice(size)
     weights = (*(w_g for _ in range(size)), *(w_J * t for t in twice), *(w_B * t for t in twice))
     return Sensitivity(math.sqrt(add) * _ROUND_UP, math.sqrt(replace) * _ROUND_UP, weights)
@@ -215,7 +184,7 @@ class Records:
         """Return t, r and eta of each record."""
         eta = linear(b[None], self.x)[:, 0] + self.offset
         t, family = linear(T, self.x), self.family
-        if family.clipped is None:
+        if family.linear:
             return t, family.score(self.y, eta), eta
         eta = np.clip(eta, -_LARGEST_ETA, _LARGEST_ETA)
         root = np.sqrt(family.weight(eta))
@@ -231,16 +200,15 @@ def lengths(records: Records, T: Array, b: Array, h: float) -> Array:
 
 
 def scores(records: Records, T: Array, b: Array, h: float, grid_bits: int) -> dict[str, Array]:
-    """Return (3), or (7). h: not used for outcomes of 0 and 1."""
+    """Return (3), or (5) if the family is not linear."""
     t, r, eta = records.at(T, b)
     family, size = records.family, _lengths(t)
     lengths = np.maximum(size, 1.0)
     limit = (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
     if family.linear:
         e, weight = np.clip(r / h, -limit, limit), (np.abs(r / h) < limit).astype(np.float64)
-    elif family.clipped is None:
-        e, weight = np.clip(r, -1.0, 1.0), family.weight(eta)
     else:
+        assert family.clipped is not None  # `columns.FAMILIES`
         mean, product = family.clipped(eta, h * limit)
         usual = 1 + np.abs(mean) / (h * limit)
         e = np.nan_to_num((np.clip(r / h, -limit, limit) - mean / h) / usual)

@@ -51,7 +51,7 @@ def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memor
         first = first if own is None else first - own
         return {"products": moments(first, _array(message, "T", (p + 1, p + 1)), bits)}
     T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
-    h = 1.0 if columns.binary else _number(message, "h", 1 / _LARGEST, _LARGEST)
+    h = _number(message, "h", 1 / _LARGEST, _LARGEST)
     x, y = values[:, :-1], columns.family.outcomes(values[:, -1], columns.variables[-1])
     if own is not None:
         x = x - own[:-1]

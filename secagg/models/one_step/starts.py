@@ -25,32 +25,10 @@ from secagg.core.arrays import Array
 from secagg.models.one_step.estimate import Estimate, First
 
 _LONGEST = 3.0  # standard deviation of the linear predictor
-_LEAST_SHARE = 0.02
-_ERROR_OF_SHARE, _ERROR_OF_INTERCEPT = 0.2, 0.3
+_ERROR_OF_INTERCEPT = 0.3
 _LARGEST_INTERCEPT = 30.0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-
-
-def log_odds(first: First, share: float, unit: float, *, centred: bool) -> Estimate:
-    """Return a start for log odds, from least squares of a 0/1 outcome.
-
-    The slopes are those of a linear discriminant: least squares over the residual variance.
-
-    share: of ones; unit: of the standardised outcome
-    centred: whether each site has a log odds of its own, beside the intercept
-    """
-    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
-    scale = unit / max((unit * first.residual) ** 2, _LEAST_SHARE)
-    slopes = scale * first.estimate.b[1:]
-    length = math.sqrt(max(float(slopes @ first.S[1:, 1:] @ slopes), 0.0))
-    slopes *= min(1.0, _LONGEST / length) if length else 1.0
-    intercept = 0.0 if centred else math.log(share / (1 - share))
-    intercept -= float(slopes @ first.S[0, 1:])
-    noise = scale**2 * first.estimate.noise
-    noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the share
-    noise[0, 0] = _ERROR_OF_SHARE**2
-    return Estimate(np.array([intercept, *slopes]), np.zeros_like(noise), noise)
 
 
 def from_means(family: Family, first: First, mean: float, unit: float) -> Estimate:
@@ -64,19 +42,19 @@ def from_means(family: Family, first: First, mean: float, unit: float) -> Estima
     low, high = 0.0, _LONGEST / s
     for _ in range(50):
         k = (low + high) / 2
-        eta = _intercept(family, k * s, mean) + k * s * _NODES
+        eta = intercept(family, k * s, mean) + k * s * _NODES
         if float(_WEIGHTS @ (family.mean(eta) * _NODES)) < s:
             low = k
         else:
             high = k
-    intercept = _intercept(family, k * s, mean) - k * float(slopes @ first.S[0, 1:])
+    level = intercept(family, k * s, mean) - k * float(slopes @ first.S[0, 1:])
     noise = (k * unit) ** 2 * first.estimate.noise
     noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the mean
     noise[0, 0] = _ERROR_OF_INTERCEPT**2
-    return Estimate(np.array([intercept, *(k * slopes)]), np.zeros_like(noise), noise)
+    return Estimate(np.array([level, *(k * slopes)]), np.zeros_like(noise), noise)
 
 
-def _intercept(family: Family, spread: float, mean: float) -> float:
+def intercept(family: Family, spread: float, mean: float) -> float:
     """Return e of (1), for a mean function that rises."""
     low, high = -_LARGEST_INTERCEPT, _LARGEST_INTERCEPT
     for _ in range(50):

@@ -33,7 +33,7 @@ def sensitivity(stage: str) -> Sensitivity:
         return moments_sensitivity(P + 1)
     if stage == "lengths":
         return lengths_sensitivity()
-    return scores_sensitivity(P, binary=stage == "binary")
+    return scores_sensitivity(P)
 
 
 def heavy(rng: np.random.Generator, *shape: int) -> Array:
@@ -100,8 +100,6 @@ def test_the_claim_is_attained(stage: str) -> None:
     design = Design(stage, np.random.default_rng(1))
     design.T, design.b, design.h = np.eye(len(design.T)), np.zeros(P), 0.25
     design.T[0, 0] = 0.0  # no constant: records may be opposite
-    if stage == "binary":
-        design.b[0] = 1e6  # y = 0 against a certain prediction of 1
     first, other = np.array([[1.0, 0.0, 0.0, -1.0]]), np.array([[-1.0, 0.0, 0.0, -1.0]])
     if stage == "centres":
         other = -first
@@ -110,6 +108,9 @@ def test_the_claim_is_attained(stage: str) -> None:
     if stage == "counts":  # 100 where 20 are expected, so that nothing is above the limit else
         design.b[0], design.h = 3.0, 2.0
         first, other = np.array([[0.0, 1.0, 0.0, -0.8]]), np.array([[0.0, -1.0, 0.0, -0.8]])
+    if stage == "binary":  # 1 where .002 is expected
+        design.b[0], design.h, design.T = -6.0, 20.0, 20 * design.T
+        first, other = np.array([[0.0, 1.0, 0.0, 1.0]]), np.array([[0.0, -1.0, 0.0, 1.0]])
     if stage in ("moments", "lengths"):
         other = np.array([[0.0, 1.0, 0.0, 0.0]])
     ones, others = design.parts(first)[0], design.parts(other)[0]
