@@ -25,6 +25,7 @@ import argparse
 import math
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw: int) -> None:
-    study = STUDIES[name](family)
+    study = _study(name, family)
     rng = np.random.default_rng([draw, list(STUDIES).index(name)])
     if name == "simulated":
         table = simulated(family, 1000 + draw).table
@@ -123,15 +124,31 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
             key = (name, family, method, epsilon, draw)
             if key in done:
                 continue
-            plan, norm = planned(study, method, epsilon, args.sites, 0.0), 0.0
-            if method.startswith("moments, norm"):
-                spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
-                norm = float(method.split()[-1]) * math.sqrt(sum(spread))
-                plan = planned(study, method, epsilon, args.sites, norm)
-            everything = exact(*_unclipped(study, study.table)[:2], family)[0]
-            truth = np.array(TRUTH[family]) if name == "simulated" else everything
+            plan = _plan(name, family, method, epsilon, args.sites)
+            truth = np.array(TRUTH[family]) if name == "simulated" else _of_all(name, family)
             line = dict(zip(("study", "family", "method", "epsilon", "draw"), key, strict=True))
             store_row(args.file, line | one_fit(plan, study, table, truth, rng))
+
+
+@cache
+def _study(name: str, family: str) -> Study:
+    return STUDIES[name](family)
+
+
+@cache
+def _plan(name: str, family: str, method: str, epsilon: float, sites: int) -> Planned:
+    plan = planned(_study(name, family), method, epsilon, sites, 0.0)
+    if method.startswith("moments, norm"):
+        spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
+        norm = float(method.rsplit(maxsplit=1)[-1]) * math.sqrt(sum(spread))
+        return planned(_study(name, family), method, epsilon, sites, norm)
+    return plan
+
+
+@cache
+def _of_all(name: str, family: str) -> Array:
+    study = _study(name, family)
+    return exact(*_unclipped(study, study.table)[:2], family)[0]
 
 
 def one_fit(
