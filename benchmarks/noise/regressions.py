@@ -25,6 +25,7 @@ import argparse
 import math
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def resampled(
 
 
 def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw: int) -> None:
-    study = STUDIES[name](family)
+    study = _study(name, family)
     table, rng = resampled(study, name, family, draw)
     for method in methods(study):
         if args.methods and method.split(",")[0] not in args.methods:
@@ -131,31 +132,54 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
             key = (name, family, method, epsilon, draw)
             if key in done:
                 continue
-            plan, norm = planned(study, method, epsilon, args.sites, 0.0), 0.0
-            if method.startswith("moments, norm"):
-                spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
-                norm = float(method.split()[-1]) * math.sqrt(sum(spread))
-                plan = planned(study, method, epsilon, args.sites, norm)
-            rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
-            X, y, slopes = own_units(*unclipped(study, table), study)
-            b, errors = exact(X, y, family)
-            X_all, y_all, _ = own_units(*unclipped(study, study.table), study)
-            everything = exact(X_all, y_all, family)[0]
-            truth = np.array(TRUTH[family]) if name == "simulated" else everything
-            result = run_on(plan, plan.public, [rows], rng).summary
-            found = result["analyses"][0] if "analyses" in result else result
+            plan = _plan(name, family, method, epsilon, args.sites)
+            truth = np.array(TRUTH[family]) if name == "simulated" else _of_all(name, family)
             line = dict(zip(("study", "family", "method", "epsilon", "draw"), key, strict=True))
-            if "terms" in found:
-                terms = {t["term"]: t for t in found["terms"]}
-                unit = X[:, 1:].std(axis=0) / (y.std() if family == "gaussian" else 1.0)
-                estimate = np.array([terms[s]["estimate"] for s in slopes])
-                line["error"] = (unit * (estimate - b)).tolist()
-                if terms[slopes[0]].get("ci_low") is not None:
-                    low, high = (np.array([terms[s][e] for s in slopes])
-                                 for e in ("ci_low", "ci_high"))  # fmt: skip
-                    line["covers"] = ((low <= truth) & (truth <= high)).tolist()
-                    line["width"] = float(np.median((high - low) / (2 * 1.96 * errors)))
-            store_row(args.file, line)
+            store_row(args.file, line | one_fit(plan, study, table, truth, rng))
+
+
+@cache
+def _study(name: str, family: str) -> Study:
+    return STUDIES[name](family)
+
+
+@cache
+def _plan(name: str, family: str, method: str, epsilon: float, sites: int) -> Planned:
+    plan = planned(_study(name, family), method, epsilon, sites, 0.0)
+    if method.startswith("moments, norm"):
+        spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
+        norm = float(method.rsplit(maxsplit=1)[-1]) * math.sqrt(sum(spread))
+        return planned(_study(name, family), method, epsilon, sites, norm)
+    return plan
+
+
+@cache
+def _of_all(name: str, family: str) -> Array:
+    study = _study(name, family)
+    X, y, _ = own_units(*unclipped(study, study.table), study)
+    return exact(X, y, family)[0]
+
+
+def one_fit(
+    plan: Planned, study: Study, table: pd.DataFrame, truth: Array, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return errors, whether intervals cover the truth, and the width, of one run on a table."""
+    rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
+    X, y, slopes = own_units(*unclipped(study, table), study)
+    b, errors = exact(X, y, study.family)
+    result = run_on(plan, plan.public, [rows], rng).summary
+    found = result["analyses"][0] if "analyses" in result else result
+    line: dict[str, Any] = {"caution": "caution" in found}
+    if "terms" in found:
+        terms = {t["term"]: t for t in found["terms"]}
+        unit = X[:, 1:].std(axis=0) / (y.std() if study.family == "gaussian" else 1.0)
+        estimate = np.array([terms[s]["estimate"] for s in slopes])
+        line["error"] = (unit * (estimate - b)).tolist()
+        if terms[slopes[0]].get("ci_low") is not None:
+            low, high = (np.array([terms[s][e] for s in slopes]) for e in ("ci_low", "ci_high"))
+            line["covers"] = ((low <= truth) & (truth <= high)).tolist()
+            line["width"] = float(np.median((high - low) / (2 * 1.96 * errors)))
+    return line
 
 
 def unclipped(study: Study, table: pd.DataFrame) -> tuple[Planned, SiteRecords]:

@@ -110,6 +110,8 @@ class Family:
         half the deviance
     fisher: needed only where noise is planned
     assumption: what its standard errors assume, for the result
+    clipped: from eta and limits L > 0 to the means of c and of c r, with the Pearson residual
+        r = score / root(weight) and c = clip(r, -L, L). Needed for limits that move no coefficient
     """
 
     name: str
@@ -127,6 +129,7 @@ class Family:
     dispersed: bool = False
     fisher: FisherLaw | None = None
     assumption: str = ""
+    clipped: Callable[[Array, Array], tuple[Array, Array]] | None = None
 
     def outcomes(self, scaled: Array, variable: Variable) -> Array:
         """Return y from a stored variable. Clipping a record's norm keeps the sign of 0 and 1."""

@@ -161,7 +161,7 @@ def charged(made: Consortium) -> dict[str, list[tuple[int, str]]]:
 GRADIENT = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial",
             "rounds": 3}  # fmt: skip
 ONE_STEP = {"name": "one_step", "outcome": "age", "predictors": ["sex"]}
-STEPS = ["cohort", "centres", "products", "scores"]
+STEPS = ["cohort", "centres", "products", "lengths", "scores"]
 PRIVATE = {"privacy": noised(2.0, "round"), "protocol": {"name": "masked"}}
 
 

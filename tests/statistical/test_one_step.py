@@ -11,7 +11,11 @@ from secagg.evidence.feasibility.simulated import run_on
 
 _RUNS = 150
 _LEAST = 0.95 - 4 * np.sqrt(0.95 * 0.05 / (2 * _RUNS))  # four standard errors, for ten cases
-TRUTH = {"gaussian": {"a": 0.3, "b": -0.2}, "binomial": {"a": 0.6, "b": -0.4}}
+TRUTH = {
+    "gaussian": {"a": 0.3, "b": -0.2},
+    "binomial": {"a": 0.6, "b": -0.4},
+    "poisson": {"a": 0.4, "b": -0.3},
+}
 
 
 def covers(result: Any, truth: dict[str, float]) -> list[bool]:
@@ -20,7 +24,7 @@ def covers(result: Any, truth: dict[str, float]) -> list[bool]:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_intervals_cover(family: str, epsilon: float) -> None:
     plan = planned_regression(family, epsilon=epsilon)
     found, alone = [], []
@@ -42,7 +46,12 @@ def alike(count: int, rng: np.random.Generator) -> pd.DataFrame:
     a, b = rng.normal(size=(2, count))
     table = pd.DataFrame({"a": a, "b": b, "y": 0.3 * a - 0.2 * b + rng.normal(size=count)})
     p = 1 / (1 + np.exp(-(0.6 * a - 0.4 * b)))
-    return table.clip(-5, 5).assign(case=(rng.random(count) < p).astype(int))
+    # counts vary more than Poisson's: by a factor of variance 1/4 (errors are from the sandwich)
+    years = rng.uniform(0.5, 2.0, count)
+    rate = years * np.exp(0.5 + 0.4 * a - 0.3 * b) * rng.gamma(4.0, 0.25, count)
+    table = table.assign(visits=np.minimum(rng.poisson(rate), 200), years=years)
+    table[[*"aby"]] = table[[*"aby"]].clip(-5, 5)
+    return table.assign(case=(rng.random(count) < p).astype(int))
 
 
 @pytest.mark.parametrize("sites", [3, 10])

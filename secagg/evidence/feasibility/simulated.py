@@ -312,6 +312,13 @@ def simulated_table(
                 level = (rng.random(count) < 1 / (1 + np.exp(-eta))).astype(int)
             table[name] = np.array(column.levels)[level]
             continue
+        if name == outcome and not family.linear:
+            mean = max(first.midpoint + first.half_range * first.typical_centre, 1e-3)
+            # of log means, so that they explain this share of the counts' variance
+            size = min(assumed.explained / (1 - assumed.explained) / mean, 1.0)
+            eta = math.log(mean) - size / 2 + math.sqrt(size) * signal
+            table[name] = np.clip(rng.poisson(family.mean(eta)), column.low, column.high)
+            continue
         u = np.clip(first.typical_centre + spread * first.typical_spread * latent[name], -1, 1)
         values = first.midpoint + first.half_range * u
         values = np.exp(values) if first.log else values

@@ -34,6 +34,14 @@ def _score_size(y: Array, eta: Array) -> Array:
     return np.asarray(expit(np.where(y == 1, -eta, eta)))
 
 
+def _clipped(eta: Array, limit: Array) -> tuple[Array, Array]:
+    p, q = expit(eta), expit(-eta)
+    root = np.sqrt(p * q)
+    one, zero = q / root, -p / root  # r of y = 1 and of y = 0
+    c_one, c_zero = np.clip(one, -limit, limit), np.clip(zero, -limit, limit)
+    return p * c_one + q * c_zero, p * c_one * one + q * c_zero * zero
+
+
 BINOMIAL = Family(
     name="binomial",
     effect="odds",
@@ -44,6 +52,7 @@ BINOMIAL = Family(
     score_size=_score_size,
     weight=_weight,
     bounds=lambda _: TermBounds(log_likelihood=64.0, score=1.0, weight=0.25),
+    clipped=_clipped,
     # With log odds of variance g, the mean weight is about p (1 - p) / root(1 + pi g / 8)
     # (MacKay 1992). The latent logistic variable has a residual variance of pi^2 / 3.
     fisher=FisherLaw(

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln, pdtr, xlogy
 
 from secagg.contracts import MAX_PREDICTOR, Family, Outcome, OutcomeRange, TermBounds
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.glm.newton import log_link_intercept
@@ -45,6 +46,26 @@ def _bounds(public: OutcomeRange) -> TermBounds:
     return TermBounds(log_likelihood=loss, score=C, weight=C, predictor=math.log(C))
 
 
+def _clipped(eta: Array, limit: Array) -> tuple[Array, Array]:
+    """Return the means of c and of c r. With F the distribution function and f(k) = F(k) - F(k-1),
+    E r 1(y <= k) = -root(mu) f(k), and E r^2 1(y <= k) follows from E y (y - 1) 1(y <= k) =
+    mu^2 F(k - 2).
+    """
+    mu = np.exp(eta)
+    root = np.sqrt(mu)
+    below, last = np.ceil(mu - limit * root) - 1, np.floor(mu + limit * root)  # y < -L; y <= L
+
+    def cdf(k: Array) -> Array:
+        return np.asarray(np.where(k < 0, 0.0, pdtr(np.maximum(k, 0.0), mu)))
+
+    low, high = [cdf(below - j) for j in range(3)], [cdf(last - j) for j in range(3)]
+    r_low, r_high = root * (low[1] - low[0]), root * (high[1] - high[0])  # E r 1(y <= k)
+    squares = [mu * (at[2] - 2 * at[1] + at[0]) + at[1] for at in (low, high)]  # E r^2 1(y <= k)
+    mean = limit * (1 - high[0] - low[0]) + r_high - r_low
+    product = -limit * (r_high + r_low) + squares[1] - squares[0]
+    return mean, product
+
+
 POISSON = Family(
     name="poisson",
     effect="rate",
@@ -57,6 +78,7 @@ POISSON = Family(
     null_intercept=log_link_intercept,
     longest_step=4.0,
     assumption="Standard errors assume counts whose variance is their mean, as Poisson's is.",
+    clipped=_clipped,
 )
 
 
@@ -74,6 +96,12 @@ class Poisson(NewtonRegression):
     name: ClassVar[str] = "poisson"
     title: ClassVar[str] = "Poisson regression"
     family: ClassVar[Family] = POISSON
+    placements: ClassVar[Placements] = Placements(
+        (),
+        "Newton steps build on exact sums.",
+        'Use method one_step with family = "poisson" and placement "round": it fits the same '
+        "regression with noise.",
+    )
 
     def exposure_column(self) -> str | None:
         """Return the exposure."""

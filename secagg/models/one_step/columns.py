@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Family, PublicFacts, Variable
+from secagg.contracts import Family, Outcome, PublicFacts, SiteRecords, Variable
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.variables import choose, outcome_index
+from secagg.models.glm.exposure import Exposure
 from secagg.models.glm.logistic import BINOMIAL
+from secagg.models.glm.poisson import POISSON
 
-CENTRES, MOMENTS, FIRST_SCORES, SCORES = "centres", "products", "first_scores", "scores"
-_BUDGETS: Final[Mapping[str, Mapping[str, float]]] = {
-    "gaussian": {CENTRES: 0.08, MOMENTS: 0.28, SCORES: 0.64},
-    "binomial": {CENTRES: 0.06, MOMENTS: 0.16, FIRST_SCORES: 0.28, SCORES: 0.50},
-}
+CENTRES, MOMENTS, LENGTHS = "centres", "products", "lengths"
+FIRST_SCORES, SCORES = "first_scores", "scores"
+_OF_LINEAR: Final = {CENTRES: 0.07, MOMENTS: 0.26, LENGTHS: 0.09, SCORES: 0.58}
+_OF_OTHERS: Final = {CENTRES: 0.06, MOMENTS: 0.18, FIRST_SCORES: 0.22, LENGTHS: 0.08, SCORES: 0.46}
+"""Shares of the budget."""
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
 _LEAST_SPREAD = 1e-4  # of a scaled column: its inverse is part of messages
 _LEAST_OF_LEVEL = 0.3
 """Least spread of an indicator: with that of a rare level, records with it would hardly count."""
-_FAMILIES = {each.name: each for each in (GAUSSIAN, BINOMIAL)}
+FAMILIES: Final = {each.name: each for each in (GAUSSIAN, BINOMIAL, POISSON)}
+"""One that is not linear has `Family.clipped`."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Columns:
     variables: the same; p: number of coefficients, with the intercept
     grid_bits: records are put on a grid of 2^-grid_bits
     own_centres: whether each site has means of its own
+    exposure: whose logarithm is the offset
     """
 
     positions: NDArray[np.int64]
@@ -45,6 +49,7 @@ class Columns:
     family: Family
     grid_bits: int
     own_centres: bool
+    exposure: Exposure | None = None
 
     @classmethod
     def of(
@@ -55,11 +60,21 @@ class Columns:
         public: PublicFacts,
         *,
         own_centres: bool,
+        exposure: str | None = None,
     ) -> Columns:
-        """Raises `JobError` for columns that do not fit."""
-        law = _FAMILIES[family]
+        """Raises `JobError` for columns or settings that do not fit."""
+        law, offset = FAMILIES[family], None
+        counts = law.outcome is Outcome.COUNT
+        if exposure is not None and not counts:
+            what = f'does not go with family = "{family}"'
+            raise JobError("method.exposure", what, "Leave it out, or choose a family of counts.")
+        if own_centres and counts:
+            what = f'"site" does not go with family = "{family}"'
+            raise JobError("method.centre", what, 'Use "pooled".')
+        if exposure is not None:
+            offset = Exposure.of(public, exposure, (outcome, *predictors))
         if not law.linear:
-            of_y = outcome_index(public, outcome)
+            of_y = outcome_index(public, outcome, law.outcome, log=False)
         else:
             matches = choose(public, [outcome], "method.outcome")
             if len(matches) != 1:
@@ -73,7 +88,8 @@ class Columns:
                 what = "is narrower than a ten thousandth of the bounds"
                 raise JobError(f"columns.{variable.column}.typical", what, "Narrow the bounds.")
         bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
-        return cls(positions, tuple(public.variables[i] for i in positions), law, bits, own_centres)
+        variables = tuple(public.variables[i] for i in positions)
+        return cls(positions, variables, law, bits, own_centres, offset)
 
     @property
     def p(self) -> int:
@@ -81,12 +97,12 @@ class Columns:
 
     @property
     def binary(self) -> bool:
-        return not self.family.linear
+        return self.family.outcome is Outcome.BINARY and not self.family.linear
 
     @property
     def budgets(self) -> dict[str, float]:
         """Return the kinds of sums in their order, with their shares of the budget."""
-        found = dict(_BUDGETS[self.family.name])
+        found = dict(_OF_LINEAR if self.family.linear else _OF_OTHERS)
         if self.own_centres:
             rest = (1 - _OF_OWN_CENTRES) / (1 - found[CENTRES])
             found = {name: rest * share for name, share in found.items()} | {
@@ -115,6 +131,33 @@ class Columns:
         return np.array(
             [v.midpoint + v.half_range * c for v, c in zip(self.variables, centre, strict=True)]
         )
+
+    def offset(self, rows: SiteRecords) -> Array | float:
+        """Return log exposure of each record, relative to the typical exposure."""
+        if self.exposure is None:
+            return 0.0
+        return self.exposure.offset(rows.values) - (self._typical_exposure - self.exposure.middle)
+
+    @property
+    def log_exposure(self) -> float:
+        """The log exposure to which the intercept belongs while the run goes on."""
+        return 0.0 if self.exposure is None else self._typical_exposure
+
+    @property
+    def _typical_exposure(self) -> float:
+        assert self.exposure is not None
+        v = self.exposure.variable
+        middle = v.midpoint + v.half_range * v.typical_centre
+        return middle if v.log else math.log(middle)
+
+    def first_values(self, rows: SiteRecords) -> Array:
+        """Return u and y of each record for the first two sums: counts at the typical exposure."""
+        values = rows.values[:, self.positions]
+        if self.exposure is None:
+            return values
+        y, v = values[:, -1], self.variables[-1]
+        rate = (v.midpoint + v.half_range * y) * np.exp(-self.offset(rows))
+        return np.column_stack([values[:, :-1], (rate - v.midpoint) / v.half_range])
 
     @property
     def half_ranges(self) -> Array:

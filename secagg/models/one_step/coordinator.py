@@ -6,32 +6,45 @@ import math
 
 import numpy as np
 
-from secagg.contracts import Body, PublicFacts, State, Update
+from secagg.contracts import Body, Outcome, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
 from secagg.core.arrays import Array
+from secagg.models.common.pooled_moments import constant_column_error
 from secagg.models.glm.newton import newton_direction
-from secagg.models.one_step.columns import CENTRES, MOMENTS, SCORES, Columns
+from secagg.models.one_step.columns import (
+    CENTRES,
+    FAMILIES,
+    FIRST_SCORES,
+    LENGTHS,
+    MOMENTS,
+    SCORES,
+    Columns,
+)
 from secagg.models.one_step.estimate import (
     Centres,
-    Clips,
     Estimate,
+    First,
     Scores,
-    binary_clip,
     least_squares,
-    log_odds,
     moments_map,
     shrunk,
     standardising,
     step,
     transform,
 )
+from secagg.models.one_step.limits import Limits, longer
 from secagg.models.one_step.releases import scores_weights, square
+from secagg.models.one_step.starts import curvature, from_means, intercept
 
 _LARGEST_VARIANCE = 50.0
-_PRIOR = {"gaussian": 1.0, "binomial": 1.0}
-"""Standard deviation of the slopes of standardised columns a priori, for the first estimate."""
+_SLOPE, _INTERCEPT, _LEVEL = 1.0, 0.5, 10.0
+"""Standard deviations of coefficients of standardised columns a priori, for the first estimate. In
+linear regression, the first sum has centred all columns."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
-"""d of `estimate.step`: of the start for log odds, and of an estimate after a step."""
+"""d of `estimate.step`: of the start of other families, and of an estimate after a step."""
+_CONSTANT = 1e-7  # the grid has steps of 2^-16
+_LEAST_MEAN = 0.1  # relative to what was guessed
+_LEAST_SHARE = 0.02
 
 
 def first_state(columns: Columns, public: PublicFacts) -> State:
@@ -41,12 +54,14 @@ def first_state(columns: Columns, public: PublicFacts) -> State:
         "family": columns.family.name,
         "order": [*columns.budgets, ""],
         "names": list(columns.names),
+        "outcome": outcome.name,
         "own_centres": columns.own_centres,
         "centre": columns.centre,
         "spread": columns.spread,
         "sds": {name: _deviations(public, name) for name in columns.budgets},
         "zero": outcome.midpoint,
         "half": outcome.half_range,
+        "guess": outcome.typical_centre,
     }
 
 
@@ -55,14 +70,17 @@ def next_message(state: State) -> tuple[str, Body] | None:
     if stage in ("", CENTRES):
         return (stage, {}) if stage else None
     if stage == MOMENTS:
-        reach = Clips(state["record"], 0.0).moments
+        reach = Limits(state["record"], state["residual"]).moments
         return stage, {"T": moments_map(state["centre"], state["spread"], reach)}
     Z = standardising(state["centre"][:-1], state["spread"][:-1])
-    T = np.ascontiguousarray(transform(state["S"], state["record"]) @ Z)
-    if state["family"] == "binomial":
+    T = np.ascontiguousarray(transform(_curvature(state), state["record"]) @ Z)
+    if not FAMILIES[state["family"]].linear:
+        scores: Body = {"T": T, "b": Z.T @ state["b"], "h": state["h"]}
+        if not state["own_centres"]:
+            return stage, scores
         along = np.asarray(state["spread"][:-1] * (_scatter(state) @ state["b"][1:]))
         variance = min(predictor_variance(state), _LARGEST_VARIANCE)
-        return stage, {"T": T, "b": Z.T @ state["b"], "along": along, "variance": variance}
+        return stage, scores | {"along": along, "variance": variance}
     scale = float(state["spread"][-1])
     b = scale * (Z.T @ state["b"])
     b[0] += state["centre"][-1]
@@ -71,30 +89,66 @@ def next_message(state: State) -> tuple[str, Body] | None:
 
 def following(state: State, total: Update, sites: int) -> State:
     """Return the state after a sum."""
-    stage, family = state["stage"], state["family"]
-    order = state["order"]
+    stage, order = state["stage"], state["order"]
     sd = state["sds"][stage][sites]
     state = {**state, "sites": sites, "stage": order[order.index(stage) + 1]}
-    size, binary = len(state["centre"]), family == "binomial"
-    roots = np.sqrt(scores_weights(binary=binary))
+    roots = np.sqrt(scores_weights())
     if stage == CENTRES:
-        return _after_centres(state, total, sd, float(roots[0]) * state["sds"][SCORES][sites])
+        following_scores = next(name for name in order if name in (FIRST_SCORES, SCORES))
+        return _after_centres(state, total, sd, _of_g(state, following_scores))
     if stage == MOMENTS:
         found, more = _after_moments(state, total, sd)
         state |= more
+    elif stage == LENGTHS:
+        f = longer(total["lengths"], sd, len(state["centre"]), _of_g(state, SCORES))
+        record, h = (math.sqrt(f) * state[name] for name in ("record", "h"))
+        return {**state, "record": record, "h": h, "longer": f}
     else:
-        sums = Scores(
-            dict(total), (sd * roots[0], sd * roots[1], sd * roots[2]),
-            transform(state["S"], state["record"]), state["h"], state["residual_variance"],
-        )  # fmt: skip
-        before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-        made, joint = step(sums, before, state["bias"], state["S"])
+        made, joint = _stepped(state, total, (sd * roots[0], sd * roots[1], sd * roots[2]))
         state["bias"] = _BIAS_OF_STEP
         found = made if state["stage"] else joint
-    if binary and state["stage"]:
-        of_g = float(roots[0]) * state["sds"][state["stage"]][sites]
-        state["record"] = binary_clip(size, state["records"], of_g, state["variance"])
+        if state["stage"] == LENGTHS:
+            state |= _limits(state, _of_g(state, SCORES))
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
+
+
+def _of_g(state: State, stage: str) -> float:
+    """Return the standard deviation of the noise of a number of g in a sum of scores."""
+    return math.sqrt(scores_weights()[0]) * float(state["sds"][stage][state["sites"]])
+
+
+def _limits(state: State, of_g: float) -> State:
+    linear = FAMILIES[state["family"]].linear
+    limits = Limits.of(len(state["centre"]), state["records"], of_g, linear=linear)
+    found: State = {"record": limits.record, "residual": limits.residual}
+    if "residual_variance" in state:
+        found["h"] = limits.residual * math.sqrt(state["residual_variance"])
+    return found
+
+
+def _curvature(state: State) -> Array:
+    """Return what J is in proportion to."""
+    family, b = FAMILIES[state["family"]], state["b"]
+    if family.linear:
+        return np.asarray(state["S"])
+    if state["own_centres"]:  # levels of sites are about that of all records
+        level = intercept(family, math.sqrt(predictor_variance(state)), state["mean"])
+        b = np.array([level, *b[1:]])
+    return curvature(family, state["S"], b)
+
+
+def _stepped(
+    state: State, total: Update, sds: tuple[float, float, float]
+) -> tuple[Estimate, Estimate]:
+    expected, records = _curvature(state), state["records"]
+    T = transform(expected, state["record"])
+    sums = Scores(
+        dict(total), sds, T, state["h"], state["residual_variance"], records * T @ expected @ T.T,
+        records * state["S_sd"] * float(expected[0, 0]),
+    )  # fmt: skip
+    size = len(state["b"])
+    before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
+    return step(sums, before, state["bias"], state["S"])
 
 
 def predictor_variance(state: State) -> float:
@@ -112,36 +166,54 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
     guess, spread = state["centre"], state["spread"]
     first = Centres(guess, spread, state["own_centres"])
     centre, records = first.found(total["centres"], sd)
-    limits = Clips.of(len(centre), records, of_g)
-    more = {"records": records, "record": limits.record, "residual": limits.residual}
-    share = state["zero"] + state["half"] * float(centre[-1])
+    more = {"records": records, **_limits(state | {"records": records}, of_g)}
+    mean = state["zero"] + state["half"] * float(centre[-1])
     if state["own_centres"]:
         centre = np.zeros(len(centre))
-    elif state["family"] == "binomial":
-        centre[-1] = guess[-1]
-    return {**state, **more, "centre": centre, "share": share}
+    return {**state, **more, "centre": centre, "mean": mean}
 
 
 def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, State]:
-    size = len(state["centre"]) + 1
+    size, family = len(state["centre"]), FAMILIES[state["family"]]
     if not sd:
-        S = square(total["products"], size)
+        S = square(total["products"], size + 1)
         newton_direction(S[:-1, -1], S[:-1, :-1], state["names"])  # or an error names the columns
-    first = least_squares(total["products"], sd, size, Clips(state["record"], 0.0).moments)
-    more: State = {"S": first.S, "narrow": first.narrow()}
-    found = first.estimate
-    more |= {"residual_variance": first.residual**2, "bias": first.bias}
-    if state["family"] == "binomial":
+        mean, square_mean = S[0, -1] / S[0, 0], S[-1, -1] / S[0, 0]
+        if square_mean - mean**2 <= _CONSTANT * square_mean:
+            raise constant_column_error(state["outcome"])
+    reach = Limits(state["record"], state["residual"]).moments
+    first = least_squares(total["products"], sd, size + 1, reach)
+    more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
+    found, H, prior = first.estimate, first.H, np.full(size, _SLOPE)
+    if family.linear:
+        prior[0] = _INTERCEPT
+        more |= {"residual_variance": first.residual**2, "bias": first.bias}
+    else:
         unit = state["half"] * float(state["spread"][-1])
-        found = log_odds(first, state["share"], unit, centred=state["own_centres"])
-        more |= {"h": 1.0, "residual_variance": 1.0, "bias": _BIAS_OF_START}
-        more["variance"] = (unit * first.residual) ** 2
-    prior = _PRIOR[state["family"]]
+        more["mean"] = _mean(state, first, unit)
+        found = from_means(family, first, more["mean"], unit)
+        weight = float(curvature(family, first.S, found.b)[0, 0])
+        if state["own_centres"]:  # each site adds its own
+            found.b[0] = -float(found.b[1:] @ first.S[0, 1:])
+        H, prior[0] = np.eye(size), _LEVEL
+        variance = max((unit * first.residual) ** 2 / weight, 1.0)
+        if family.outcome is Outcome.BINARY:
+            variance = 1.0
+        more |= {"bias": _BIAS_OF_START, "residual_variance": variance}
+        more["h"] = state["residual"] * math.sqrt(variance)
     if sd:
-        found, more["bias"] = shrunk(found, prior, float(more["bias"])), 0.0
-    if state["family"] == "gaussian":  # residuals at the estimate from which the step is made
+        found, more["bias"] = shrunk(found, prior, float(more["bias"]), H), 0.0
+    if family.linear:  # residuals at the estimate from which the step is made
         more["h"] = state["residual"] * first.residual_at(found.b)
     return found, more
+
+
+def _mean(state: State, first: First, unit: float) -> float:
+    """Return the outcome's mean; unit: of the standardised outcome."""
+    mean = float(state["mean"] + unit * first.estimate.b @ first.S[0])
+    if FAMILIES[state["family"]].outcome is Outcome.BINARY:
+        return min(max(mean, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    return max(mean, _LEAST_MEAN * float(unit + state["zero"] + state["half"] * state["guess"]))
 
 
 def _deviations(public: PublicFacts, stage: str) -> list[float]:

@@ -2,13 +2,15 @@
 
 A run has one sum of each kind (`secagg.models.one_step.releases`), each with noise of its own:
 
-    centres        the columns' means, relative to public guesses                  8 % of the budget
-    products       second moments, which give least squares b0                    28 %
-    scores         derivatives of the objective at b0, for one step from it       64 %
+    centres        the columns' means, relative to public guesses                  7 % of the budget
+    products       second moments, which give least squares b0                    26 %
+    lengths        numbers of records by the length of their derivatives           9 %
+    scores         derivatives of the objective at b0, for one step from it       58 %
 
-With a 0/1 outcome, there are two sums of scores (28 and 50 %, centres 6, products 16). The noise of
-moments grows with the outcome's size and with the coefficients; that of scores with the residuals
-and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its covariance.
+Other families have two sums of scores, before and after the lengths (6, 18, 22, 8 and 46 %). The
+noise of moments grows with the outcome's size and with the coefficients; that of scores with the
+residuals and with the error of b0. `secagg.models.one_step.estimate` has the estimate and its
+covariance, `limits` says how far a record may reach, `starts` where other families begin.
 
 Guarantees: a record's part of every sum is bounded whatever the coordinator sends, so all sums
 together have the guarantee of the job, and everything else is computed from them.
@@ -32,9 +34,9 @@ wrong guesses of centres                corrected by the first sum
 guesses of spreads that are far off      more noise or more shortened records, and a caution
 ======================================  ============================================================
 
-Not protected: the estimate is that of weighted records. Where effects are not linear, or errors are
-skewed and far from the middle, it differs from that of least squares (the intervals are for what it
-estimates with all records and no noise).
+Not protected: the influence of each record is limited. Where few records far from the middle decide
+the slope of least squares, or errors are skewed, the estimate differs from that of least squares
+(the intervals are for what it estimates with all records and no noise).
 """
 
 from __future__ import annotations
@@ -80,13 +82,13 @@ from secagg.models.common.coefficient_table import (
     plain_terms,
     tested_terms,
 )
-from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
-from secagg.models.glm.logistic import BINOMIAL
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
     CENTRES,
+    FAMILIES,
     FIRST_SCORES,
+    LENGTHS,
     MOMENTS,
     SCORES,
     Columns,
@@ -98,7 +100,9 @@ from secagg.models.one_step.coordinator import (
     predictor_variance,
 )
 from secagg.models.one_step.releases import (
+    LENGTHS_END,
     centres_sensitivity,
+    lengths_sensitivity,
     moments_sensitivity,
     scores_sensitivity,
 )
@@ -110,25 +114,29 @@ _STRONG = 2.5  # standard deviation of the log odds
 
 @dataclass(frozen=True)
 class OneStep:
-    """Linear or logistic regression under noise, with intervals."""
+    """Linear, logistic or Poisson regression under noise, with intervals."""
 
     outcome: str
     """The outcome: a column of numbers or a binary column for `"gaussian"`, a binary column for
     `"binomial"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
-    family: Literal["gaussian", "binomial"] = "gaussian"
-    """Linear (`"gaussian"`) or logistic regression (`"binomial"`)."""
+    family: Literal["gaussian", "binomial", "poisson"] = "gaussian"
+    """Linear (`"gaussian"`), logistic (`"binomial"`) or Poisson regression of a count
+    (`"poisson"`)."""
     centre: Literal["pooled", "site"] = "pooled"
     """Which means are subtracted: those of all records together (`"pooled"`), or at each site its
     own (`"site"`). Each site then has an intercept of its own, so differences in level between
     sites do not look like effects."""
+    exposure: str | None = None
+    """With `"poisson"`: a continuous column, with `low` above 0, such as person-years. Its
+    logarithm is added to the linear predictor. Results are then rates per unit of exposure."""
     level: float = 0.95
     """Level of the intervals, between 0 and 1."""
 
     name: ClassVar[str] = "one_step"
     placements: ClassVar[Placements] = Placements(
-        (Placement.ROUND,), "Three or four sums have noise of their own."
+        (Placement.ROUND,), "Four or five sums have noise of their own."
     )
     title: ClassVar[str] = "Regression by a noisy step"
 
@@ -144,7 +152,7 @@ class OneStep:
             )
         return Disclosure(
             DisclosureKind.SITES if own else DisclosureKind.POOLED,
-            "Three or four sums of single records' weighted values, products and residuals, at a "
+            "Four or five sums of single records' weighted values, products and residuals, at a "
             f"matrix and coefficients that come from the sums before. {split}",
             ANY_MESSAGE,
             "Such a coordinator can send other matrices and coefficients, and so make the result "
@@ -154,6 +162,8 @@ class OneStep:
 
     @property
     def facts(self) -> MethodFacts:
+        exposure = () if self.exposure is None else (self.exposure,)
+        columns = (self.outcome, *self.predictors, *exposure)
         return MethodFacts(
             derivation=type(self).__module__,
             weights=ChosenWeights(
@@ -163,9 +173,7 @@ class OneStep:
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(
-                self._family, frozenset((self.outcome, *self.predictors)), self.outcome
-            ),
+            regression=Regression(self._family, frozenset(columns), self.outcome),
             edge_rule=None,
             simulated=True,
             asked=(
@@ -199,12 +207,16 @@ class OneStep:
 
         triangle = p * (p + 1) // 2
         parts = (field("g", p), field("J", triangle), field("B", triangle))
-        of_scores = scores_sensitivity(p, binary=columns.binary)
+        of_scores = scores_sensitivity(p)
         declared = {
             CENTRES: ((field("centres", p + 1),), centres_sensitivity(), "means of the columns"),
             MOMENTS: (
                 (field("products", (p + 1) * (p + 2) // 2),), moments_sensitivity(p + 1),
                 "means of products of two columns",
+            ),
+            LENGTHS: (
+                (field("lengths", 2 * LENGTHS_END + 2),), lengths_sensitivity(),
+                "numbers of records by the length of their derivatives",
             ),
             FIRST_SCORES: (parts, of_scores, "derivatives at the first estimate"),
             SCORES: (parts, of_scores, "derivatives at the estimate so far"),
@@ -262,11 +274,11 @@ class OneStep:
         """Return coefficients with intervals, in the columns' own units."""
         columns = self._columns(public)
         middle, unit = columns.unscaled(state["centre"]), columns.half_ranges * state["spread"]
-        scale = 1.0 if columns.binary else float(unit[-1])
+        linear = columns.family.linear
+        scale = float(unit[-1]) if linear else 1.0
         U = scale * units_matrix(middle[:-1], unit[:-1])
         estimate = U @ state["b"]
-        if not columns.binary:
-            estimate[0] += middle[-1]
+        estimate[0] += middle[-1] if linear else -columns.log_exposure
         covariance = U @ (state["sampling"] + state["noise"]) @ U.T
         errors = np.sqrt(np.diagonal(covariance))
         alone = np.sqrt(np.diagonal(U @ state["sampling"] @ U.T))
@@ -318,9 +330,14 @@ class OneStep:
             if public.clip is None
             else "Intervals cover the noise of differential privacy as well as sampling; they are "
             f"{widened:.1f} times as long as without the noise.",
-            "Records far from the middle of the columns count less, and large residuals are "
-            "limited. Where effects are linear, this does not move the slopes.",
+            "The influence of each record is limited. Where effects are linear, this does not move "
+            "the slopes. If few records decide a slope, it is that of the other records.",
         ]
+        if (f := state.get("longer", 1.0)) > 1:
+            notes.append(
+                "Some records are far from what the other records predict. So limits, and the "
+                f"noise with them, are {f:.1f} times as large as for normal records."
+            )
         if effect := self._family.effect:
             notes.append(f"Estimates are log {effect} (the intercept) and log {effect} ratios.")
         if self.centre == "site":
@@ -331,8 +348,11 @@ class OneStep:
 
     @property
     def _family(self) -> Family:
-        return GAUSSIAN if self.family == "gaussian" else BINOMIAL
+        return FAMILIES[self.family]
 
     def _columns(self, public: PublicFacts) -> Columns:
         own = self.centre == "site"
-        return Columns.of(self.outcome, self.predictors, self.family, public, own_centres=own)
+        return Columns.of(
+            self.outcome, self.predictors, self.family, public,
+            own_centres=own, exposure=self.exposure,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The three noisy sums of a one-step regression, and how far one record can move each.
+"""The noisy sums of a one-step regression, and how far one record can move each.
 
 Let z = (1, u) with the scaled predictors u of a record, and f = (1, u, y) with the scaled outcome.
 The coordinator sends a matrix T and, from the second sum on, what else it has found; all of this
@@ -16,25 +16,31 @@ record's part above the diagonal plus half of those on it, where noise has twice
 as tr vv'xx' = (v'x)^2 >= 0. The whole record is weighted, its constant included: the linear
 equations among the columns of a record stay as they are.
 
-Scores: with t = T z, w = min(1, 1 / |t|^2) and the residual r = y - z'b, e = clip(r / h, -1, 1),
-the sums of
+Scores: with t = T z, w = min(1, 1 / |t|^2), v = w t, the residual r = y - z'b and
+e = clip(r / h, -1 / |v|, 1 / |v|), the sums of
 
-    g = w t e,   J = w t t' 1(|r| < h),   B = g g'.                                           (3)
+    g = v e,   J = w t t' 1(|r| < h / |v|),   B = g g'.                                       (3)
 
-|g| <= w |t| <= 1, and J is q q' with |q| = root(w) |t| <= 1. In units in which every number's noise
+|g| <= 1, and J is q q' with |q| = root(w) |t| <= 1. The limit of a residual is the longer, the less
+its record can move the estimate (Hampel et al. 1986, section 6.3: Schweppe's form, which has least
+variance among the estimates of this bound, Krasker 1980). In units in which every number's noise
 has a variance of 1, times its weight w_g, w_J or w_B, and twice that on the diagonals of J and B,
 the squared change is at most
 
     add or remove  1 / w_g + 1 / (2 w_J) + 1 / (2 w_B)                                        (4)
     replace        4 / w_g + 1 / w_J + 1 / w_B
 
-For 0/1 outcomes e = y - p with the probability p at b; there is no h, and J has w p (1 - p) in
-place of w. With s = |e|, p (1 - p) = s (1 - s) for either outcome, so
+Lengths: the number of records by |t r / h|, in classes whose ends are powers of 2. A record is in
+one class, so it changes the counts by 1 at most, and by root(2) if it is replaced.           (6)
 
-    add or remove  max over s of  s^2 / w_g + s^2 (1 - s)^2 / (2 w_J) + s^4 / (2 w_B),        (5)
-    replace        twice this maximum with 2 s^2 / w_g in place of s^2 / w_g,
+For a family with other residuals, t = root(V) T z with the Fisher weight V, r is the Pearson
+residual, and with the limit L = h / |v|, c = clip(r, -L, L) and its mean and that of c r under the
+family, m and k (Cantoni & Ronchetti 2001; at each x the score has the mean 0, Kuensch, Stefanski &
+Carroll 1989),
 
-as |a - b|^2 <= 2 |a|^2 + 2 |b|^2, and without the factor 2 for the positive semidefinite J and B.
+    e = (c - m) / (h (1 + |m| / L)),   J = w t t' min(k / (1 + |m| / L), 1).                  (5)
+
+|c - m| <= L + |m|, so |e| <= 1 / |v| as in (3), and k <= E r^2 = 1.
 
 On the grid. v and q are shortened in integers (`secagg.core.arrays.shortened_to_grid`), so that (2)
 holds exactly for the products of multiples of 2^-g. The numbers of g and the centres are truncated
@@ -46,45 +52,32 @@ truncated once more to multiples of 2^-g.
 from __future__ import annotations
 
 import math
-from functools import cache
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
+from secagg.contracts import Family
 from secagg.contracts.noise import Sensitivity
 from secagg.core.arrays import Array, shortened_to_grid
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
+_SHORTEST = 1e-9  # of t
+_LARGEST_ETA = 60.0
 _ROUND_UP = 1 + 2.0**-40
-_OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.18, 0.72, 0.10
+_OF_MOMENTS, _OF_SCORES, _OF_MEAT = 0.12, 0.74, 0.14
 """The shares of the cost of a scores release: of J, g and B."""
 
 
-@cache
-def scores_weights(*, binary: bool) -> tuple[int, int, int]:
-    """Return w_g, w_J and w_B.
+LENGTHS_END = 4
+"""The classes of lengths end at 2^-4, ..., 2^4: the first and the last have no other end."""
 
-    For 0/1 outcomes J is large only where g is small (5), so w_J is the smallest at which the
-    maximum is at s = 1, to 2 %.
-    """
+
+def scores_weights() -> tuple[int, int, int]:
+    """Return w_g, w_J and w_B."""
     w_g, w_J, w_B = 1 / _OF_SCORES, 1 / (2 * _OF_MOMENTS), 1 / (2 * _OF_MEAT)
-    if binary:
-        most, low = 1.02 * _largest(w_g, math.inf, w_B), 1e-3
-        for _ in range(60):
-            middle = math.sqrt(low * w_J)
-            low, w_J = (low, middle) if _largest(w_g, middle, w_B) <= most else (middle, w_J)
     g, J, B = (math.ceil(_WHOLE * w) for w in (w_g, w_J, w_B))
     return g, J, B
-
-
-def _largest(w_g: float, w_J: float, w_B: float, factor: int = 1) -> float:
-    """Return the maximum of (5), with `factor` s^2 / w_g, rounded up."""
-    of_J = 1 / (2 * w_J)
-    value = np.polynomial.Polynomial([0, 0, factor / w_g + of_J, -2 * of_J, of_J + 1 / (2 * w_B)])
-    roots = np.asarray(value.deriv().roots(), dtype=complex).real
-    inside = roots[(roots > 0) & (roots < 1)].tolist()
-    return max(float(value(s)) for s in (1.0, *inside)) * _ROUND_UP
 
 
 def upper(matrix: Array) -> Array:
@@ -109,17 +102,19 @@ def moments_sensitivity(size: int) -> Sensitivity:
     return Sensitivity(_ROUND_UP / math.sqrt(2), _ROUND_UP, tuple(_diagonal_twice(size)))
 
 
-def scores_sensitivity(size: int, *, binary: bool) -> Sensitivity:
+def scores_sensitivity(size: int) -> Sensitivity:
     """Return how far one record can move (3), in the order g, J, B; size: of t."""
-    w_g, w_J, w_B = scores_weights(binary=binary)
-    if binary:
-        add, replace = _largest(w_g, w_J, w_B), 2 * _largest(w_g, w_J, w_B, 2)
-    else:
-        add = 1 / w_g + 1 / (2 * w_J) + 1 / (2 * w_B)
-        replace = 4 / w_g + 1 / w_J + 1 / w_B
+    w_g, w_J, w_B = scores_weights()
+    add = 1 / w_g + 1 / (2 * w_J) + 1 / (2 * w_B)
+    replace = 4 / w_g + 1 / w_J + 1 / w_B
     twice = _diagonal_twice(size)
     weights = (*(w_g for _ in range(size)), *(w_J * t for t in twice), *(w_B * t for t in twice))
     return Sensitivity(math.sqrt(add) * _ROUND_UP, math.sqrt(replace) * _ROUND_UP, weights)
+
+
+def lengths_sensitivity() -> Sensitivity:
+    """Return how far one record can move (6)."""
+    return Sensitivity(1.0, math.sqrt(2) * _ROUND_UP)
 
 
 def _diagonal_twice(size: int) -> list[int]:
@@ -153,11 +148,20 @@ def truncated(values: Array, bits: int) -> Array:
     return found
 
 
+def exact_sum(values: Array) -> Array:
+    """Return the sums of columns of multiples of 2^-32, of at most 1, exactly but for one rounding.
+
+    A site's own release is not split into parts that float64 sums exactly.
+    """
+    most = 2**20
+    parts = [values[i : i + most].sum(axis=0) for i in range(0, max(len(values), 1), most)]
+    return np.array([math.fsum(column) for column in zip(*parts, strict=True)])
+
+
 def centres(rows: Array, T: Array, bits: int) -> Array:
     """Return (1). rows: u and y of each record, shape (n, k)."""
     v = linear(T, rows)
-    found: Array = truncated(v / np.maximum(_lengths(v), 1.0) * NORM_SLACK, bits).sum(axis=0)
-    return found
+    return exact_sum(truncated(v / np.maximum(_lengths(v), 1.0) * NORM_SLACK, bits))
 
 
 def moments(rows: Array, T: Array, grid_bits: int) -> Array:
@@ -167,18 +171,49 @@ def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     return upper(v.T @ v)
 
 
-def scores(
-    x: Array, y: Array, T: Array, b: Array, h: float | None, grid_bits: int
-) -> dict[str, Array]:
-    """Return (3). x: u of each record; y: the scaled outcome; h: None for outcomes of 0 and 1."""
-    t, eta = linear(T, x), linear(b[None], x)[:, 0]
-    lengths = np.maximum(_lengths(t), 1.0)
-    if h is None:
-        p = expit(eta)
-        e, weight = y - p, p * expit(-eta)
+@dataclass(frozen=True)
+class Records:
+    """x: u of each record; y: the outcome, scaled if the family is linear; offset: of eta"""
+
+    family: Family
+    x: Array
+    y: Array
+    offset: Array | float = 0.0
+
+    def at(self, T: Array, b: Array) -> tuple[Array, Array, Array]:
+        """Return t, r and eta of each record."""
+        eta = linear(b[None], self.x)[:, 0] + self.offset
+        t, family = linear(T, self.x), self.family
+        if family.linear:
+            return t, family.score(self.y, eta), eta
+        eta = np.clip(eta, -_LARGEST_ETA, _LARGEST_ETA)
+        root = np.sqrt(family.weight(eta))
+        return t * root[:, None], family.score(self.y, eta) / root, eta
+
+
+def lengths(records: Records, T: Array, b: Array, h: float) -> Array:
+    """Return (6), shape (2 LENGTHS_END + 2,)."""
+    t, r, _ = records.at(T, b)
+    ends = 2.0 ** np.arange(-LENGTHS_END, LENGTHS_END + 1)
+    found = np.searchsorted(ends, _lengths(t)[:, 0] * np.abs(r) / h)
+    return np.bincount(found, minlength=len(ends) + 1).astype(np.float64)
+
+
+def scores(records: Records, T: Array, b: Array, h: float, grid_bits: int) -> dict[str, Array]:
+    """Return (3), or (5) if the family is not linear."""
+    t, r, eta = records.at(T, b)
+    family, size = records.family, _lengths(t)
+    lengths = np.maximum(size, 1.0)
+    limit = (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
+    if family.linear:
+        e, weight = np.clip(r / h, -limit, limit), (np.abs(r / h) < limit).astype(np.float64)
     else:
-        r = (y - eta) / h
-        e, weight = np.clip(r, -1.0, 1.0), (np.abs(r) < 1).astype(np.float64)
+        assert family.clipped is not None  # `columns.FAMILIES`
+        mean, product = family.clipped(eta, h * limit)
+        usual = 1 + np.abs(mean) / (h * limit)
+        e = np.nan_to_num((np.clip(r / h, -limit, limit) - mean / h) / usual)
+        e = np.clip(e, -limit, limit)  # whatever the family's means are
+        weight = np.clip(np.nan_to_num(product / usual), 0.0, 1.0)
     g = truncated(t / lengths**2 * (NORM_SLACK * e)[:, None], 2 * grid_bits)
     of_curvature = t / lengths * (NORM_SLACK * np.sqrt(weight))[:, None]
     q, coarse = shortened_to_grid(of_curvature, 1.0, grid_bits), truncated(g, grid_bits)

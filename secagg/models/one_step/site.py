@@ -30,9 +30,9 @@ from secagg.contracts import Body, SiteRecords, State, Update
 from secagg.contracts.facts import IntegerNoise
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
-from secagg.models.one_step.columns import CENTRES, MOMENTS, Columns
+from secagg.models.one_step.columns import CENTRES, LENGTHS, MOMENTS, Columns
 from secagg.models.one_step.estimate import Centres
-from secagg.models.one_step.releases import centres, moments, scores
+from secagg.models.one_step.releases import Records, centres, lengths, moments, scores
 
 _LARGEST = 1e6  # of an entry of a message
 _LEAST_SHARE = 0.02
@@ -42,24 +42,30 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memory: State) -> Update:
     """Return a site's contribution. Raises `PeerError` for a message that is not valid."""
-    values, p, bits = rows.values[:, columns.positions], columns.p, columns.grid_bits
+    p, bits = columns.p, columns.grid_bits
     if stage == CENTRES:
-        return {"centres": _centres(columns, values)}
-    own = memory.get("centre")
-    moved = values if own is None else values - own
+        return {"centres": _centres(columns, columns.first_values(rows))}
+    values, own = rows.values[:, columns.positions], memory.get("centre")
     if stage == MOMENTS:
-        return {"products": moments(moved, _array(message, "T", (p + 1, p + 1)), bits)}
+        first = columns.first_values(rows)
+        first = first if own is None else first - own
+        return {"products": moments(first, _array(message, "T", (p + 1, p + 1)), bits)}
     T, b = _array(message, "T", (p, p)), _array(message, "b", (p,))
-    if not columns.binary:
-        h = _number(message, "h", 1 / _LARGEST, _LARGEST)
-        return {**scores(moved[:, :-1], moved[:, -1], T, b, h, bits)}
-    x, y = moved[:, :-1], columns.family.outcomes(values[:, -1], columns.variables[-1])
+    h = _number(message, "h", 1 / _LARGEST, _LARGEST)
+    x, y = values[:, :-1], columns.family.outcomes(values[:, -1], columns.variables[-1])
     if own is not None:
-        variance = _number(message, "variance", 0.0, _LARGEST_VARIANCE)
-        offset = b[0] + math.sqrt(1 + math.pi / 8 * variance) * memory["log_odds"]
-        centre = _weighted_mean(offset, variance) * _array(message, "along", (p - 1,))
-        x, b = x - centre, np.array([offset + centre @ b[1:], *b[1:]])
-    return {**scores(x, y, T, b, None, bits)}
+        x = x - own[:-1]
+        if columns.binary:
+            variance = _number(message, "variance", 0.0, _LARGEST_VARIANCE)
+            offset = b[0] + math.sqrt(1 + math.pi / 8 * variance) * memory["log_odds"]
+            centre = _weighted_mean(offset, variance) * _array(message, "along", (p - 1,))
+            x, b = x - centre, np.array([offset + centre @ b[1:], *b[1:]])
+        else:
+            y = y - own[-1]
+    records = Records(columns.family, x, y, columns.offset(rows))
+    if stage == LENGTHS:
+        return {"lengths": lengths(records, T, b, h)}
+    return {**scores(records, T, b, h, bits)}
 
 
 def centred(

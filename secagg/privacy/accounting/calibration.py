@@ -354,8 +354,8 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechani
     moved, training, rate = sensitivity_of(stage), stage.training, rate_of(stage)
     assert moved is not None
     bits = stage.spec[0].fraction_bits if training is None else training.fraction_bits
-    add, replace = (terms.group() * t for t in (moved.add, moved.replace))
     placement = terms.placement if training is None else Placement.SITE  # beside sums, or alone
+    add, replace = (terms.group(placement) * t for t in (moved.add, moved.replace))
     if placement is Placement.SITE and rate == 1:
         replace = max(replace, math.sqrt(2) * add)  # the replacing record may be at another site
     sensitivity = add if terms.adjacency is Adjacency.ADD_REMOVE else replace

@@ -57,7 +57,7 @@ def check_terms(
             "amount of noise is enough",
             placements.instead or f"{_use(terms.placement, placements)}{_LIST}",
         )
-    if terms.group() != 1 and any(rate_of(stage) < 1 for stage in method):
+    if terms.group(terms.placement) != 1 and any(rate_of(stage) < 1 for stage in method):
         raise JobError(
             "method.sampling_rate",
             "must be 1 if a person may have several records, because each is drawn on its own",

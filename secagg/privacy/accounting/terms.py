@@ -42,12 +42,15 @@ class Terms:
             return "person"
         return "record" if self.records == 1 else "event"
 
-    def group(self) -> float:
+    def group(self, placement: Placement) -> float:
         """Return the sensitivity for one unit divided by the sensitivity for one record.
 
         In one sum, the effects of a unit's records add up (triangle inequality). With placement
         `site`, each contribution has its own noise. A unit with records at s sites then costs mu at
         each of these sites, and root(s) mu together.
+
+        placement: of the noise of one stage. A stage in which sites train alone has noise at the
+            sites, also in a run whose other noise is in sums
         """
-        spread = math.sqrt(self.sites) if self.placement is Placement.SITE else self.sites
+        spread = math.sqrt(self.sites) if placement is Placement.SITE else self.sites
         return self.records * spread

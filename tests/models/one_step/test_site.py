@@ -3,13 +3,16 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.methods.one_step import job, planned_regression, rows_of, shifted
 
-from secagg.errors import JobError, PeerError
+from secagg.errors import JobError, PeerError, UsageError
+from secagg.evidence.feasibility.simulated import run_on
 from secagg.jobs.job import parse_job
 from secagg.models.one_step.columns import CENTRES, MOMENTS
 from secagg.models.one_step.estimate import Centres
+from secagg.models.one_step.releases import exact_sum
 from secagg.sessions.planned_job import plan_job
 
 
@@ -50,3 +53,50 @@ def test_a_typical_range_far_narrower_than_the_bounds_is_refused_before_any_sum(
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(raw), tables)
     assert refused.value.where == "columns.a.typical" and refused.value.advice
+
+
+def test_a_person_at_four_sites_has_twice_the_noise_in_means_of_sites_and_four_times_in_sums() -> (
+    None
+):
+    """Sites' own releases are independent: root(4), where changes of one sum add up to 4."""
+    person = {"person": "id", "person_pinned": True}
+    alone, four = (
+        planned_regression("gaussian", centre="site", **person, sites_per_person=s).public.noise
+        for s in (1, 4)
+    )
+    for stage, factor in ((CENTRES, 2), (MOMENTS, 4)):
+        ratio = four[stage].variance / alone[stage].variance
+        assert math.isclose(ratio, factor**2, rel_tol=1e-3)
+
+
+def test_sites_of_any_size_sum_their_means_exactly() -> None:
+    """3 x 2^20 records: in float64, partial sums of multiples of 2^-32 would be rounded."""
+    values = np.full((3 * 2**20, 2), 1 - 2.0**-32)
+    assert exact_sum(values).tolist() == [3 * 2**20 - 3 * 2.0**-12] * 2
+
+
+def test_a_constant_outcome_without_noise_is_named() -> None:
+    plan = planned_regression("gaussian", noised=False)
+    table = shifted(3, 500, np.random.default_rng(1))[0].assign(y=0.7)
+    with pytest.raises(UsageError) as refused:
+        run_on(plan, plan.public, [rows_of(plan, table)], np.random.default_rng(1))
+    assert "'y'" in refused.value.what and refused.value.advice
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "where"),
+    [
+        ("gaussian", {"exposure": "a"}, "method.exposure"),
+        ("poisson", {"centre": "site"}, "method.centre"),
+        ("poisson", {"outcome": "b", "exposure": None}, "method.outcome"),
+    ],
+)
+def test_settings_that_do_not_go_with_the_family_are_refused(
+    family: str, settings: dict[str, str | None], where: str
+) -> None:
+    raw = job(family)
+    raw["method"] = {k: v for k, v in (raw["method"] | settings).items() if v is not None}
+    empty = pd.DataFrame(columns=list(raw["columns"]), dtype=object)
+    with pytest.raises(JobError) as refused:
+        plan_job(parse_job(raw), dict.fromkeys(("s0", "s1", "s2"), empty))
+    assert refused.value.where == where

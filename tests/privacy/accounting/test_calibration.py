@@ -96,8 +96,8 @@ def test_placement_site() -> None:
 
 def test_a_person_at_several_sites_costs_less_where_sites_noise_alone() -> None:
     person = replace(TERMS, records=2, sites=4)
-    assert person.group() == 8
-    assert replace(person, placement=Placement.SITE).group() == 4  # 2 root(4)
+    assert person.group(Placement.ROUND) == 8
+    assert person.group(Placement.SITE) == 4  # 2 root(4)
 
 
 def test_if_more_collude() -> None:

@@ -13,14 +13,17 @@ from secagg.sessions.planned_job import Planned, plan_job
 COLUMNS: dict[str, Any] = {
     **{c: {"type": "continuous", "low": -5, "high": 5, "typical": [-1, 1]} for c in "aby"},
     "case": {"type": "binary", "typical": 0.45},
+    "visits": {"type": "count", "high": 200, "typical": [0, 5]},
+    "years": {"type": "continuous", "low": 0.2, "high": 5, "typical": [0.5, 2.0]},
 }
+OUTCOMES = {"gaussian": "y", "binomial": "case", "poisson": "visits"}
 
 
 def job(
     family: str, *, noised: bool = True, epsilon: float = 1.0, centre: str = "pooled",
     protocol: str = "masked", **privacy: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    outcome = "y" if family == "gaussian" else "case"
+    outcome = OUTCOMES[family]
     found: dict[str, Any] = {
         "title": "One step",
         "sites": {"max_rows": 5000},
@@ -30,6 +33,9 @@ def job(
         "protocol": {"name": protocol},
         "release": {"min_sites": 3, "min_records": 10},
     }  # fmt: skip
+    if family == "poisson":
+        found["columns"]["years"] = COLUMNS["years"]
+        found["method"]["exposure"] = "years"
     if noised:
         terms = {"placement": "round", "epsilon": epsilon, "delta": 1e-5}
         found["privacy"] = {**terms, "expected_records": 1500, **privacy}
@@ -37,7 +43,7 @@ def job(
 
 
 def planned_regression(family: str, sites: int = 3, **settings: Any) -> Planned:
-    empty = pd.DataFrame(columns=["a", "b", "y", "case"], dtype=object)
+    empty = pd.DataFrame(columns=["a", "b", *OUTCOMES.values(), "years"], dtype=object)
     return plan_job(parse_job(job(family, **settings)), {f"s{k}": empty for k in range(sites)})
 
 
