@@ -52,7 +52,11 @@ from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.core.validation import build
 from secagg.errors import CapabilityError, JobError, UsageError
-from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
+from secagg.models.common.clipped_moments import (
+    largest_sum,
+    moments_sensitivity,
+    records_moments,
+)
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
@@ -184,7 +188,7 @@ class PooledMoments(RequiredSettings):
                 )
             return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
         p = len(public.variables) + 1
-        bound = float(public.max_rows)
+        bound = largest_sum(public.max_rows, public.clip)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
         sensitivity = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
@@ -209,8 +213,7 @@ class PooledMoments(RequiredSettings):
         """Compute this site's M, or its scatter about its own means."""
         if self.centre == "site":
             return within_update(rows), memory
-        constant = 1.0 if public.clip is None else CONSTANT
-        return {"moments": upper_moments(rows.values, constant)}, memory
+        return {"moments": records_moments(rows, public.clip)}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         state = {"upper": total["moments"], "sites": sites}
@@ -234,7 +237,10 @@ class PooledMoments(RequiredSettings):
         else:
             # an upper bound if sites dropped out after the set of sites was fixed
             variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
-            noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
+            assert public.clip is not None
+            noisy = noisy_moments(
+                state["upper"], public, variance, counted, public.clip.constant
+            )
             repair = repaired(noisy)
             upper = repair.matrix[np.triu_indices(len(repair.matrix))]
             moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)

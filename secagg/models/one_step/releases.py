@@ -52,7 +52,7 @@ import numpy as np
 from scipy.special import expit
 
 from secagg.contracts.noise import Sensitivity
-from secagg.core.arrays import Array, shortened_to_grid
+from secagg.core.arrays import Array, row_norms, shortened, shortened_to_grid
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
@@ -139,14 +139,6 @@ def linear(T: Array, rows: Array) -> Array:
     return found
 
 
-def _lengths(v: Array) -> Array:
-    square = np.zeros(len(v))
-    for column in v.T:
-        square += column**2
-    found: Array = np.sqrt(square)[:, None]
-    return found
-
-
 def truncated(values: Array, bits: int) -> Array:
     """Return the values, truncated towards zero to multiples of 2^-bits."""
     found: Array = np.trunc(values * 2.0**bits) * 2.0**-bits
@@ -156,14 +148,13 @@ def truncated(values: Array, bits: int) -> Array:
 def centres(rows: Array, T: Array, bits: int) -> Array:
     """Return (1). rows: u and y of each record, shape (n, k)."""
     v = linear(T, rows)
-    found: Array = truncated(v / np.maximum(_lengths(v), 1.0) * NORM_SLACK, bits).sum(axis=0)
+    found: Array = truncated(shortened(v) * NORM_SLACK, bits).sum(axis=0)
     return found
 
 
 def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     """Return the upper triangle of (2). rows: u and y of each record, shape (n, k)."""
-    v = linear(T, rows)
-    v = shortened_to_grid(v / np.maximum(_lengths(v), 1.0), 1.0, grid_bits)
+    v = shortened_to_grid(shortened(linear(T, rows)), 1.0, grid_bits)
     return upper(v.T @ v)
 
 
@@ -172,7 +163,7 @@ def scores(
 ) -> dict[str, Array]:
     """Return (3). x: u of each record; y: the scaled outcome; h: None for outcomes of 0 and 1."""
     t, eta = linear(T, x), linear(b[None], x)[:, 0]
-    lengths = np.maximum(_lengths(t), 1.0)
+    lengths = np.maximum(row_norms(t), 1.0)
     if h is None:
         p = expit(eta)
         e, weight = y - p, p * expit(-eta)

@@ -49,7 +49,6 @@ from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View
 from secagg.core.arrays import Array
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 
@@ -98,7 +97,7 @@ class Tracing(Attack):
         """Return M and what is public about it."""
         public = view.planned.public
         M = symmetric(_moments(view), len(public.variables) + 1)
-        c = 1.0 if public.clip is None else CONSTANT
+        c = 1.0 if public.clip is None else public.clip.constant
         noise, K = public.noise.get(STAGE), len(view.sites)
         variance = noise.sum_variance(K, noise.site_variance(K)) if noise else 0.0
         seed = int(rng.integers(2**63))
