@@ -9,6 +9,7 @@ method with normal noise of the planned variance (`secagg.evidence.feasibility.s
 Delta is 1e-5, one site may collude. Methods:
 
     one_step            scores at a first estimate
+    moments, typical    least squares from one noisy sum of moments relative to typical ranges
     moments, norm R     least squares from one noisy sum of moments; R is `privacy.record_norm`, in
                         units of the mean norm of the records: the best of several is hindsight
     gradient            logistic regression in 20 noisy gradient rounds; it has no intervals
@@ -48,12 +49,14 @@ def methods(study: Study) -> list[str]:
     norms = [f"moments, norm {norm}" for norm in NORMS]
     if study.family == "binomial":
         return ["one_step", "gradient"]
-    return ["one_step", "moments", *norms]
+    return ["one_step", "moments, typical", "moments", *norms]
 
 
 def planned(study: Study, method: str, epsilon: float, sites: int, norm: float) -> Planned:
+    """Return the plan; `moments` without typical ranges unless the method's name ends with that."""
     fit: dict[str, Any] = {"outcome": study.outcome, "predictors": study.predictors}
     privacy = {"placement": "round", "epsilon": epsilon, "delta": 1e-5}
+    columns = study.columns
     if method == "one_step":
         settings = {"name": "one_step", "family": study.family, **fit}
     elif method == "gradient":
@@ -63,10 +66,15 @@ def planned(study: Study, method: str, epsilon: float, sites: int, norm: float) 
         privacy["placement"] = "sum"
         if norm:
             privacy["record_norm"] = norm
+        if method == "moments, typical":
+            privacy["expected_records"] = len(study.table)
+        else:
+            columns = {name: {k: v for k, v in column.items() if k != "typical"}
+                       for name, column in columns.items()}  # fmt: skip
     job = {
         "title": "Noise",
         "sites": {"max_rows": 100_000},
-        "columns": study.columns,
+        "columns": columns,
         "method": settings,
         "protocol": {"name": "masked"},
         "release": {"min_sites": 3, "min_records": 10},
@@ -125,13 +133,14 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
                 continue
             plan, norm = planned(study, method, epsilon, args.sites, 0.0), 0.0
             if method.startswith("moments, norm"):
-                spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
+                of_guesses = planned(study, "one_step", epsilon, args.sites, 0.0).public.variables
+                spread = [v.typical_spread**2 + v.typical_centre**2 for v in of_guesses]
                 norm = float(method.split()[-1]) * math.sqrt(sum(spread))
                 plan = planned(study, method, epsilon, args.sites, norm)
             rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
-            X, y, slopes = _unclipped(study, table)
+            X, y, slopes = unclipped(study, table)
             b, errors = exact(X, y, family)
-            everything = exact(*_unclipped(study, study.table)[:2], family)[0]
+            everything = exact(*unclipped(study, study.table)[:2], family)[0]
             truth = np.array(TRUTH[family]) if name == "simulated" else everything
             result = run_on(plan, plan.public, [rows], rng).summary
             found = result["analyses"][0] if "analyses" in result else result
@@ -149,7 +158,7 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
             store_row(args.file, line)
 
 
-def _unclipped(study: Study, table: pd.DataFrame) -> tuple[Array, Array, list[str]]:
+def unclipped(study: Study, table: pd.DataFrame) -> tuple[Array, Array, list[str]]:
     """Return design, outcome and names as a job without noise reads them."""
     plan = planned(study, "one_step", 1.0, 3, 0.0)
     public = replace(plan.public, clip=None, max_rows=len(table))

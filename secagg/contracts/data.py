@@ -292,7 +292,9 @@ class SiteRecords:
     @property
     def whole(self) -> NDArray[np.float64]:
         """The records with their constants, if these differ."""
-        return np.column_stack([self.constants, self.values]) if len(self.constants) else self.values
+        if not len(self.constants):
+            return self.values
+        return np.column_stack([self.constants, self.values])
 
     def held(self, public: PublicFacts) -> SiteRecords:
         """Return the records without the variables of columns that the site lacks."""

@@ -44,9 +44,9 @@ from secagg.jobs.columns import Binary, Column, Count, Number
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.jobs.typical_ranges import limit, reach, relative
+from secagg.models.common.clipped_moments import LEAST_WEIGHT
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import (
-    LEAST_WEIGHT,
     cap_per_person,
     choose_clip,
     choose_whole_clip,

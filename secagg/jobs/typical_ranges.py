@@ -41,9 +41,9 @@ from secagg.jobs.registry import make_method
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 _SPREADS = 4.0
-CONSTANT: Final = 0.5
-_NOISE = 0.5
-_SHORTEST, _LONGEST = 1.0, 3.0
+CONSTANT: Final = 0.75
+_NOISE = 0.4
+_SHORTEST, _LONGEST = 1.0, 2.5
 _STEPS = 16  # of k: then (2) is exact in float64
 LEAST_SPREAD = 1e-4
 """Of a scaled column: relative to a narrower range, values would have few digits."""

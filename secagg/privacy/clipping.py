@@ -54,8 +54,6 @@ from numpy.typing import NDArray
 from secagg.contracts.noise import Clip
 from secagg.core.arrays import shortened, shortened_to_grid
 
-LEAST_WEIGHT = 0.6
-"""Below this mean weight, most whole records are far from where they were expected."""
 _MAX_GRID_BITS = 16
 _MIN_GRID_BITS = 8
 
@@ -86,7 +84,11 @@ def choose_clip(
 
 
 def choose_whole_clip(
-    square: float, constant: float, max_rows: int, person_norm: float | None, records_per_person: int
+    square: float,
+    constant: float,
+    max_rows: int,
+    person_norm: float | None = None,
+    records_per_person: int = 1,
 ) -> Clip | None:
     """Return the rule for whole records, or None as `choose_clip`.
 

@@ -56,6 +56,9 @@ from secagg.core.arrays import Array
 CONSTANT = Clip.constant
 """c, if it is not part of the record."""
 
+LEAST_WEIGHT = 0.6
+"""Below this mean weight, most whole records are far from where they were expected."""
+
 _ROUND_UP = 1 + 2.0**-48
 _FINE = 16  # the weights are whole numbers: the smaller one is at least this
 

@@ -48,11 +48,12 @@ from secagg.contracts import (
     Update,
     Windows,
 )
-from secagg.contracts.noise import Placement, Placements
+from secagg.contracts.noise import Noise, Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.core.validation import build
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.clipped_moments import (
+    LEAST_WEIGHT,
     largest_sum,
     moments_sensitivity,
     records_moments,
@@ -77,6 +78,14 @@ LEVELS_NOTE = (
 WINDOWS_NOTE = (
     "Each record is one window of a series. Tests, intervals and BIC take windows for independent "
     "records, but successive windows share values."
+)
+WEIGHTS_NOTE = (
+    "Records far from the middle of the typical ranges count less: on average, a record counts as "
+    "{:.2f} of one, and n is the sum of these weights. Where effects are linear, this hardly moves "
+    "slopes."
+)
+FAR_AWAY = (
+    "most records lie far outside the typical ranges, so results may be wrong: correct `typical`"
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
@@ -235,22 +244,7 @@ class PooledMoments(RequiredSettings):
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
         else:
-            # an upper bound if sites dropped out after the set of sites was fixed
-            variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
-            assert public.clip is not None
-            noisy = noisy_moments(
-                state["upper"], public, variance, counted, public.clip.constant
-            )
-            repair = repaired(noisy)
-            upper = repair.matrix[np.triu_indices(len(repair.matrix))]
-            moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
-            quality = {
-                "n_error": noisy.records_error,
-                "noise_sd": math.sqrt(variance),
-            }
-            # Those two analyses do not use the repaired moments.
-            others = [a for a in self._analyses(public) if not isinstance(a, Describe | Ols)]
-            quality |= {"repair": repair.note()} if others else {}
+            moments, quality = self._noisy(state, public, noise, counted)
         summaries: list[Mapping[str, Any]] = []
         means = {} if self.centre == "site" else {"mean": moments.mean}
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
@@ -273,29 +267,59 @@ class PooledMoments(RequiredSettings):
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            more = [WINDOWS_NOTE] if self.lags and not isinstance(analysis, Describe) else []
-            if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
-                more.append(BINARY_OUTCOME_NOTE)
-            if (
-                self.centre == "pooled"
-                and state["sites"] > 1
-                and not isinstance(analysis, Describe)
-            ):
-                linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
-                more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
-            if more:
+            if more := self._more_notes(analysis, public, quality, state["sites"]):
                 notes = [*result.summary["notes"], *more]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {
             "method": self.name,
-            "n": moments.n if moments.noisy is None else max(1, moments.noisy.records),
+            "n": moments.n if moments.noisy is None else max(1, round(moments.noisy.counted)),
             "variables": list(moments.names),
             **quality,
             "analyses": summaries,
         }
         return Result(summary, arrays)
+
+    def _more_notes(
+        self, analysis: Analysis, public: PublicFacts, quality: Mapping[str, Any], sites: int
+    ) -> list[str]:
+        described, more = isinstance(analysis, Describe), list[str]()
+        if self.lags and not described:
+            more.append(WINDOWS_NOTE)
+        if "weights" in quality:
+            more.append(WEIGHTS_NOTE.format(quality["weights"]))
+        if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
+            more.append(BINARY_OUTCOME_NOTE)
+        if self.centre == "pooled" and sites > 1 and not described:
+            linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
+            more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
+        return more
+
+    def _noisy(
+        self, state: State, public: PublicFacts, noise: Noise, counted: RecordCount
+    ) -> tuple[Moments, dict[str, Any]]:
+        """Return the repaired moments, with the release, and what to say about them."""
+        assert public.clip is not None
+        # an upper bound if sites dropped out after the set of sites was fixed
+        variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
+        noisy = noisy_moments(state["upper"], public, variance, counted, public.clip.constant)
+        repair = repaired(noisy)
+        upper = repair.matrix[np.triu_indices(len(repair.matrix))]
+        moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
+        quality: dict[str, Any] = {
+            "n_error": noisy.records_error,
+            "noise_sd": math.sqrt(variance),
+        }
+        if public.clip.whole:
+            n = max(noisy.counted, 1.0)
+            quality |= {"n_error": math.sqrt(counted.variance)}
+            quality |= {"weights": float(noisy.matrix[0, 0]) / n}
+            if quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
+                quality["caution"] = FAR_AWAY
+        # Those two analyses do not use the repaired moments.
+        others = [a for a in self._analyses(public) if not isinstance(a, Describe | Ols)]
+        return moments, quality | ({"repair": repair.note()} if others else {})
 
     def remarks(self, public: PublicFacts) -> list[str]:
         """Return for the plan which edges of a graph's `truth` the knowledge contradicts."""

@@ -1,0 +1,122 @@
+"""How far records may reach in moments relative to typical ranges: error by k, and the rule's k.
+
+    python -m benchmarks.noise.reach [--draws 200] [--studies nhefs ...] [--constant 0.75]
+
+For each study (`benchmarks.noise.studies`) and epsilon, moments of its records, shortened at k
+(`secagg.jobs.typical_ranges`), get normal noise of the planned variance (delta 1e-5, five sites,
+one colluding), and least squares is computed from their repair. The error is the root mean square
+of (estimate less least squares without noise) over draws and slopes, in standard deviations. `bias`
+is that without noise. Sampling error is that of classical intervals without noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.noise.regressions import exact, planned, unclipped
+from benchmarks.noise.studies import STUDIES
+from secagg.contracts import PublicFacts, RecordCount
+from secagg.core.arrays import Array
+from secagg.jobs.design_matrix import read_rows
+from secagg.jobs.typical_ranges import CONSTANT, reach
+from secagg.models.common.clipped_moments import moments_sensitivity, records_moments
+from secagg.models.common.noisy_moments import noisy_moments, repaired
+from secagg.privacy.clipping import choose_whole_clip
+from secagg.sessions.planned_job import Planned
+
+SITES = 5
+REACHES = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A study's records, planned with typical ranges, and least squares without noise."""
+
+    plan: Planned
+    table: pd.DataFrame
+    slopes: Array
+    unit: Array
+    rows: list[int]
+    half: Array
+
+    def errors(self, upper: Array, public: PublicFacts, sd: float) -> Array:
+        """Return the errors of the slopes from one release; sd: of its noise off the diagonal."""
+        assert public.clip is not None
+        counted = RecordCount(float(len(self.table)), 100.0)
+        noisy = noisy_moments(upper, public, sd**2, counted, public.clip.constant)
+        *of_x, of_y = self.rows
+        M, at = repaired(noisy).matrix, [0, *of_x]
+        theta = np.linalg.solve(M[np.ix_(at, at)], M[at, of_y])[1:]
+        return np.asarray(self.unit * (self.half[of_y] * theta / self.half[of_x] - self.slopes))
+
+
+def regression(name: str, epsilon: float) -> tuple[Regression, float]:
+    """Return the regression, and its sampling error."""
+    study = STUDIES[name]("gaussian")
+    plan = planned(study, "moments, typical", epsilon, SITES, 0.0)
+    X, y, slopes = unclipped(study, study.table)
+    b, classical = exact(X, y, "gaussian")
+    unit = X[:, 1:].std(axis=0) / y.std()
+    names = [v.name for v in plan.public.variables]
+    rows = [1 + names.index(each) for each in (*slopes, study.outcome)]
+    half = np.array([1.0, *(v.half_range for v in plan.public.variables)])
+    table = study.table.reset_index(drop=True)
+    return Regression(plan, table, b, unit, rows, half), root_mean_square(unit * classical)
+
+
+def root_mean_square(values: Array) -> float:
+    return math.sqrt(float(np.mean(values**2)))
+
+
+def at_reach(each: Regression, k: float, draws: int, constant: float) -> tuple[float, float, float]:
+    """Return the error, its standard error, and the bias."""
+    planned_public, size = each.plan.public, len(each.half) - 1
+    square = (k / 4) ** 2 * (size + constant**2)
+    clip = choose_whole_clip(square, constant / 4, planned_public.max_rows)
+    assert clip is not None and planned_public.clip is not None
+    public, noise = replace(planned_public, clip=clip), planned_public.noise["moments"]
+    factor = (
+        moments_sensitivity(clip, size).add / moments_sensitivity(planned_public.clip, size).add
+    )
+    sd = factor * math.sqrt(noise.sum_variance(SITES, noise.site_variance(SITES)))
+    read = read_rows(each.plan.job.columns, each.table, public, "s0")
+    total, rng = records_moments(read, clip), np.random.default_rng(0)
+    row, column = np.triu_indices(size + 1)
+    scale = sd * np.where(row == column, math.sqrt(2), 1.0)
+    drawn = np.array([
+        each.errors(total + scale * rng.normal(size=len(total)), public, sd) for _ in range(draws)
+    ])  # fmt: skip
+    squares = np.mean(drawn**2, axis=1)
+    error = math.sqrt(float(squares.mean()))
+    bias = root_mean_square(each.errors(total, public, 1e-9))
+    return error, float(squares.std()) / math.sqrt(draws) / (2 * error), bias
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
+    parser.add_argument("--constant", type=float, default=CONSTANT)
+    args = parser.parse_args()
+    print("| study | epsilon | sampling error | error (bias) by k, the rule's in bold |")
+    print("|---|--:|--:|---|")
+    for name in args.studies:
+        for epsilon in args.epsilons:
+            each, sampling = regression(name, epsilon)
+            rule, cells = reach(each.plan.job), []
+            assert rule is not None
+            for k in sorted({*REACHES, rule}):
+                error, se, bias = at_reach(each, k, args.draws, args.constant)
+                mark = "**" if k == rule else ""
+                cells.append(f"{k:g}: {mark}{error:.4f} ± {se:.4f}{mark} ({bias:.4f})")
+            print(f"| {name} | {epsilon:g} | {sampling:.4f} | {'; '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
