@@ -114,6 +114,13 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     return public if job.public is None else replace(public, public_records=_public(job, public))
 
 
+def unshortened(public: PublicFacts) -> PublicFacts:
+    """Return the public facts by which records are read that stay here: whole ones as they are."""
+    if public.clip is None or not public.clip.whole:
+        return public
+    return replace(public, clip=None)
+
+
 def _public(job: Job, public: PublicFacts) -> NDArray[np.float64]:
     """Return the job's public records, scaled as a site's. Raises `JobError`."""
     if job.public is None or job.public.records is None:

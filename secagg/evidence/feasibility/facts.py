@@ -15,7 +15,6 @@ from secagg.evidence.feasibility.edges import graph_feasibility
 from secagg.evidence.feasibility.simulated import simulated_feasibility
 from secagg.jobs.columns import Number
 from secagg.jobs.job import Job
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.privacy.expected_error import (
     USABLE_ERROR,
     Assumptions,
@@ -70,8 +69,13 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         clip.mean_square,
         law,
         stated=_in_order(variables, stated, "" if regression is None else regression.outcome),
-        others=_squared_length([v for v in planned.public.variables if v not in variables], stated),
     )
+    if clip.whole:
+        size = _size_of_indicators(planned.public.variables)
+        beside = clip.mean_square - clip.constant**2
+        assumed = replace(assumed, squared_norm=beside, indicator_size=size, indicator_spread=size)
+    others = [v for v in planned.public.variables if v not in variables]
+    assumed = replace(assumed, others=_squared_length(others, stated, assumed.indicator_size))
     noised = _planned_noise(planned, guarantee)
     graph = None if rule is None else _graph(assumed, noised, rule)
     if graph is not None and rule is not None and rule.beside_regressions:
@@ -138,13 +142,17 @@ def _in_order(
     return tuple(stated.get(v.column) for v in sorted(numbers, key=place))
 
 
-def _squared_length(variables: Sequence[Variable], stated: _Stated) -> float:
+def _size_of_indicators(variables: Sequence[Variable]) -> float:
+    """Return the typical size of indicators that are relative to their typical shares."""
+    found = [v.typical_spread for v in variables if v.indicator]
+    return float(np.sqrt(np.mean(np.square(found)))) if found else Assumptions.indicator_size
+
+
+def _squared_length(variables: Sequence[Variable], stated: _Stated, of_indicator: float) -> float:
     """Return the expected sum of squares of scaled variables."""
     usual = (0.0, Assumptions.spread)
     return sum(
-        Assumptions.indicator_size**2
-        if v.indicator
-        else float(np.sum(np.square(stated.get(v.column, usual))))
+        of_indicator**2 if v.indicator else float(np.sum(np.square(stated.get(v.column, usual))))
         for v in variables
     )
 
@@ -167,6 +175,8 @@ def _columns(facts: MethodFacts) -> frozenset[str] | None:
 
 def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoise:
     """Return the noise of the release that the result is computed from."""
+    clip = planned.public.clip
+    assert clip is not None
     *counting, noised = guarantee["mechanisms"]  # the last one is for the method's one release
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     sensitivity = noised[f"sensitivity_{adjacency}"]
@@ -182,7 +192,7 @@ def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoi
         colluding=guarantee["colluding"],
         share=1 - planned.job.privacy.count_share if counting else 1.0,
         rounds=noised["releases"],
-        constant=CONSTANT,
+        constant=clip.constant,
     )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 from secagg.jobs.columns import Continuous
-from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.jobs.design_matrix import public_facts, read_rows, unshortened
 from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.models.fedlin.design import Layout
@@ -21,7 +21,7 @@ from secagg.models.fedlin.design import Layout
 def site_records(job: Job, table: pd.DataFrame | Mapping[str, Any]) -> SiteRecords:
     """Return the complete records of a new site, scaled; it may have more rows than max_rows."""
     table = pd.DataFrame(table)
-    public = public_facts(job, SITES)
+    public = unshortened(public_facts(job, SITES))
     public = replace(public, max_rows=max(public.max_rows, len(table)))
     return read_rows(job.columns, table, public, "the new site")
 
