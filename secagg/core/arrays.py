@@ -24,6 +24,12 @@ def shortened(values: Array, norm: float = 1.0) -> Array:
     return found
 
 
+def truncated(values: Array, bits: int) -> Array:
+    """Return the values, truncated towards zero to multiples of 2^-bits."""
+    found: Array = np.trunc(values * 2.0**bits) * 2.0**-bits
+    return found
+
+
 def shortened_to_grid(values: Array, squared_norm: float, grid_bits: int) -> Array:
     """Return rows whose norms are at most root(squared_norm), in multiples of 2^-grid_bits.
 

@@ -55,15 +55,18 @@ def reach(job: Job) -> float | None:
     """Return k of (2); None if records are relative to bounds."""
     privacy = job.privacy
     if (
-        privacy.placement not in (Placement.SUM, Placement.SITE)
+        privacy.placement is Placement.NONE
         or privacy.record_norm is not None
         or all(isinstance(column, Categorical) for column in job.columns.values())
         or any(
             not isinstance(column, Categorical) and column.typical is None
             for column in job.columns.values()
         )
-        or not isinstance(facts_of(make_method(job.method)).reads, MomentsOnly)
     ):
+        return None
+    reads = facts_of(make_method(job.method)).reads
+    once = privacy.placement is not Placement.ROUND
+    if not (isinstance(reads, MomentsOnly) and (once or reads.released)):
         return None
     assert privacy.epsilon is not None and privacy.delta is not None
     moved = privacy.records_per_person

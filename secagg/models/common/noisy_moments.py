@@ -94,6 +94,7 @@ class NoisyMoments:
         directions, and its norm is twice (2) (Erdos, Yau & Yin 2012). A scale that also gave n~
         twice the variance would make the rest of its row uneven.
     counted: the noisy number of records; `records` is the sum of their weights
+    within: None, or the number of sites, if each site subtracted its own means
     """
 
     names: tuple[str, ...]
@@ -103,6 +104,7 @@ class NoisyMoments:
     variance: Matrix
     scale: NDArray[np.float64]
     counted: float = 0.0
+    within: int | None = None
 
     def select(self, names: Sequence[str]) -> NoisyMoments:
         """Return the moments of the named variables, in that order. Raises UsageError."""
@@ -116,6 +118,7 @@ class NoisyMoments:
             self.variance[rows],
             self.scale[[0, *(index + 1)]],
             self.counted,
+            self.within,
         )
 
     @property

@@ -18,13 +18,11 @@ Under differential privacy records are clipped, z = (c, u) with c = 1/2, and M g
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     ASKED_ONCE,
@@ -48,32 +46,38 @@ from secagg.contracts import (
     Update,
     Windows,
 )
-from secagg.contracts.noise import Noise, Placement, Placements
+from secagg.contracts.facts import IntegerNoise
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.core.validation import build
-from secagg.errors import CapabilityError, JobError, UsageError
+from secagg.errors import JobError, UsageError
 from secagg.models.common.clipped_moments import (
-    LEAST_WEIGHT,
     largest_sum,
     moments_sensitivity,
     records_moments,
 )
 from secagg.models.common.disclosures import means_by_subtraction
-from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_moments, repaired
-from secagg.models.common.pooled_moments import Moments
+from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings, adjacency
 from secagg.models.moments.analyses import KINDS, Analysis, Describe, Ols, build_analysis
 from secagg.models.moments.graph_analyses import Graph
+from secagg.models.moments.release import noisy_release, pooled_moments
+from secagg.models.moments.within_noise import (
+    BUDGET,
+    MEANS,
+    centred_moments,
+    means_stage,
+    own_means,
+)
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
 MIN_FRACTION_BITS = 20
 LEVELS_NOTE = (
     "The means of all records were subtracted, so differences in level between sites can look "
-    'like effects of one column on another. method.centre = "site" removes these differences '
-    "(not available under [privacy])."
+    'like effects of one column on another. method.centre = "site" removes these differences.'
 )
 WINDOWS_NOTE = (
     "Each record is one window of a series. Tests, intervals and BIC take windows for independent "
@@ -83,9 +87,6 @@ WEIGHTS_NOTE = (
     "Records far from the middle of the typical ranges count less: on average, a record counts as "
     "{:.2f} of one, and n is the sum of these weights. Where effects are linear, this hardly moves "
     "slopes."
-)
-FAR_AWAY = (
-    "most records lie far outside the typical ranges, so results may be wrong: correct `typical`"
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
@@ -118,8 +119,8 @@ class PooledMoments(RequiredSettings):
 
     name: ClassVar[str] = "moments"
     placements: ClassVar[Placements] = Placements(
-        (Placement.SUM, Placement.SITE),
-        'There is one sum, so no other round needs noise; not with centre = "site".',
+        (Placement.SUM, Placement.SITE, Placement.ROUND),
+        'There is one sum; with centre = "site" there are two, which need "round".',
     )
 
     title: ClassVar[str] = "Analyses of pooled moments"
@@ -150,12 +151,13 @@ class PooledMoments(RequiredSettings):
         return MethodFacts(
             derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
-            reads=MomentsOnly(noise_at_site=False),
+            reads=MomentsOnly(noise_at_site=False, released=True),
             windows=Windows(1 + len(self.lags), None) if self.lags else NO_WINDOWS,
             named_code=(),
             network=False,
             regression=None,
             edge_rule=self._edge_rule,
+            train=self._train if self.centre == "site" else None,
         )
 
     @property
@@ -187,14 +189,7 @@ class PooledMoments(RequiredSettings):
         if self.fraction_bits < MIN_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
         self.known(public)  # checks kinds, keys and columns before data are read
-        if self.centre == "site":
-            if public.clip is not None:
-                raise CapabilityError(
-                    "method.centre",
-                    'with centre = "site" there is no proven bound on how far one record moves '
-                    "the sum, because it also moves its site's means",
-                    'Set centre = "pooled" under [privacy].',
-                )
+        if self.centre == "site" and public.clip is None:
             return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
         p = len(public.variables) + 1
         bound = largest_sum(public.max_rows, public.clip)
@@ -202,13 +197,20 @@ class PooledMoments(RequiredSettings):
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
         sensitivity = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
         sees = "pooled record count, sums and cross products"
+        if self.centre == "site":
+            sees = "record count, sums and cross products of differences from sites' noisy means"
+            stage = Stage(STAGE, spec, 1, sees, sensitivity, budget=1 - BUDGET)
+            return means_stage(public), stage
         return (Stage(STAGE, spec, 1, sees, sensitivity),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        return {}
+        return {"stage": MEANS} if self._own_means(public) else {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        return None if "upper" in state else (STAGE, {})
+        return None if "upper" in state else (state.get("stage", STAGE), {})
+
+    def _own_means(self, public: PublicFacts) -> bool:
+        return self.centre == "site" and public.clip is not None
 
     def contribute(
         self,
@@ -220,31 +222,58 @@ class PooledMoments(RequiredSettings):
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's M, or its scatter about its own means."""
+        if self._own_means(public):
+            assert public.clip is not None
+            if stage == MEANS:
+                update, means = own_means(rows, public.clip, None, 0.0)
+                return update, {"means": means}
+            return {"moments": centred_moments(rows, memory["means"], public.clip)}, memory
         if self.centre == "site":
             return within_update(rows), memory
         return {"moments": records_moments(rows, public.clip)}, memory
 
+    def _train(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Find the site's own means, with noise."""
+        assert public.clip is not None
+        variance = public.noise[stage].variance * 4.0 ** -public.noise[stage].fraction_bits
+        update, means = own_means(rows, public.clip, noise, variance)
+        return update, {"means": means}
+
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        state = {"upper": total["moments"], "sites": sites}
-        return {**state, "counts": total["counts"]} if self.centre == "site" else state
+        if state.get("stage") == MEANS:
+            return {"doubt": float(total["doubt"][0])}
+        state = {**state, "upper": total["moments"], "sites": sites}
+        return {**state, "counts": total["counts"]} if "counts" in total else state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Run the analyses on the pooled moments. One that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
         quality: dict[str, Any]
-        if self.centre == "site":
+        if noise is not None:
+            moments, quality = noisy_release(state, public, noise, counted)
+            # Those two analyses do not use the repaired moments.
+            if all(isinstance(a, Describe | Ols) for a in self._analyses(public)):
+                quality.pop("repair")
+        elif self.centre == "site":
             moments = within_moments(state["upper"], state["counts"], public, step_error)
             quality = {
                 "centre": self.centre,
                 "degrees_of_freedom": moments.degrees_of_freedom,
                 "largest_correlation_error": moments.error,
             }
-        elif noise is None:
+        else:
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
-        else:
-            moments, quality = self._noisy(state, public, noise, counted)
         summaries: list[Mapping[str, Any]] = []
         means = {} if self.centre == "site" else {"mean": moments.mean}
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
@@ -296,31 +325,6 @@ class PooledMoments(RequiredSettings):
             more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
         return more
 
-    def _noisy(
-        self, state: State, public: PublicFacts, noise: Noise, counted: RecordCount
-    ) -> tuple[Moments, dict[str, Any]]:
-        """Return the repaired moments, with the release, and what to say about them."""
-        assert public.clip is not None
-        # an upper bound if sites dropped out after the set of sites was fixed
-        variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
-        noisy = noisy_moments(state["upper"], public, variance, counted, public.clip.constant)
-        repair = repaired(noisy)
-        upper = repair.matrix[np.triu_indices(len(repair.matrix))]
-        moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
-        quality: dict[str, Any] = {
-            "n_error": noisy.records_error,
-            "noise_sd": math.sqrt(variance),
-        }
-        if public.clip.whole:
-            n = max(noisy.counted, 1.0)
-            quality |= {"n_error": math.sqrt(counted.variance)}
-            quality |= {"weights": float(noisy.matrix[0, 0]) / n}
-            if quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
-                quality["caution"] = FAR_AWAY
-        # Those two analyses do not use the repaired moments.
-        others = [a for a in self._analyses(public) if not isinstance(a, Describe | Ols)]
-        return moments, quality | ({"repair": repair.note()} if others else {})
-
     def remarks(self, public: PublicFacts) -> list[str]:
         """Return for the plan which edges of a graph's `truth` the knowledge contradicts."""
         known, found = self.known(public), list[str]()
@@ -363,32 +367,3 @@ def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
         nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
         summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
     return summary
-
-
-def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: float) -> Moments:
-    """Return the moments in the columns' own units from M's upper triangle in scaled units.
-
-    step_error: bound on the fixed-point error of any entry of M: sites x half a step
-
-    Centring is done in scaled units, about the middle of the public bounds, where the sums are
-    small. Rounding errors are propagated: an entry M_jk is a float64 sum of n products, so its
-    error is at most n eps root(M_jj M_kk) plus `step_error`, with eps the precision of float64.
-    Subtracting s_j s_k / n, whose terms are no larger, at most quadruples both parts. A column that
-    varies less than this error is treated as constant: its rows of the scatter are set to 0.
-    """
-    p = len(public.variables)
-    M = np.zeros((p + 1, p + 1))
-    M[np.triu_indices(p + 1)] = upper
-    n, sums = round(float(M[0, 0])), M[0, 1:]
-    products = M[1:, 1:] + np.triu(M[1:, 1:], 1).T
-    centred = products - np.outer(sums, sums) / n
-    uncertain = 4 * (step_error + n * np.finfo(np.float64).eps * np.diagonal(products))
-    varies = np.diagonal(centred) > 2 * uncertain
-    centred[~varies] = 0.0
-    centred[:, ~varies] = 0.0
-    errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
-    middle = np.array([v.midpoint for v in public.variables])
-    half = np.array([v.half_range for v in public.variables])
-    names, columns = zip(*((v.name, v.column) for v in public.variables), strict=True)
-    scatter = centred * half[:, None] * half[None, :]
-    return Moments(names, n, middle + half * sums / n, scatter, errors, columns=columns)

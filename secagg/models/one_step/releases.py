@@ -52,7 +52,7 @@ import numpy as np
 from scipy.special import expit
 
 from secagg.contracts.noise import Sensitivity
-from secagg.core.arrays import Array, row_norms, shortened, shortened_to_grid
+from secagg.core.arrays import Array, row_norms, shortened, shortened_to_grid, truncated
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
@@ -136,12 +136,6 @@ def linear(T: Array, rows: Array) -> Array:
     found = np.repeat(T[None, :, 0], len(rows), axis=0)
     for j in range(rows.shape[1]):
         found += rows[:, j, None] * T[:, j + 1]
-    return found
-
-
-def truncated(values: Array, bits: int) -> Array:
-    """Return the values, truncated towards zero to multiples of 2^-bits."""
-    found: Array = np.trunc(values * 2.0**bits) * 2.0**-bits
     return found
 
 
