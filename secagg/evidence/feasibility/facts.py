@@ -43,9 +43,13 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         text = "assumes the typical ranges of the job, correlations of 0.3, and predictors that "
         text += "explain 20 %; with standard deviations half as large, the error is "
         return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
-    if facts.regression is None and any(
-        stage.training or (stage.sensitivity and stage.max_rounds > 1)
-        for stage in planned.plans.stages.values()
+    if (
+        facts.regression is None
+        and not facts.moments_only
+        and any(
+            stage.training or (stage.sensitivity and stage.max_rounds > 1)
+            for stage in planned.plans.stages.values()
+        )
     ):
         words = "not judged: no error is predicted for a network; try it with simulated records"
         return {"verdict": None, "words": words}
@@ -183,14 +187,21 @@ def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoi
     if noised["stage"] == SITE_MOMENTS:  # the count, a square, and then a product of two columns
         _, _, weight, *_ = planned.public.noise[SITE_MOMENTS].weights
         sensitivity *= math.sqrt(weight)  # in whose units `sensitivity` is
+    placement, share = Placement(guarantee["placement"]), 1.0
+    if counting:
+        share = 1 - planned.job.privacy.count_share
+    if planned.facts.moments_only and len(counting) > 1:  # the sum, after the sites' own means
+        placement = Placement.SUM
+        budgets = [stage.budget for stage in planned.method.stages(planned.public)]
+        share *= budgets[-1] / sum(budgets)
     return PlannedNoise(
         sensitivity=sensitivity,
         epsilon=guarantee["epsilon"],
         delta=guarantee["delta"],
-        placement=Placement(guarantee["placement"]),
+        placement=placement,
         sites=len(planned.public.sites),
         colluding=guarantee["colluding"],
-        share=1 - planned.job.privacy.count_share if counting else 1.0,
+        share=share,
         rounds=noised["releases"],
         constant=clip.constant,
     )

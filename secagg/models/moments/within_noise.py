@@ -3,7 +3,8 @@
 Records are whole ones relative to typical ranges, z = (c', u) with |z| <= R
 (`secagg.contracts.noise.Clip.whole`). First a site sums, for its own use,
 
-    v = S z / a, shortened to length 1,   S = diag(2, 1, ..., 1),   a^2 = 1.44 (p / 16 + 4 c^2), (1)
+    v = S z / a, shortened to length 1,   S = diag(2, 1, ..., 1),                             (1)
+    a^2 = 1.44 (p / 16 + 4 c^2), or R^2 + 3 c^2 if that is less: no S z is longer,
 
 so |v| <= 1: adding a record changes the sum by at most 1, replacing one by at most 2. It adds noise
 of its own to it, as large as if the sum were sent, and m = (sums of u) / (sum of constants) are its
@@ -91,8 +92,9 @@ def own_means(
 
 
 def _size(p: int, clip: Clip) -> float:
-    """Return a of (1), in scaled units: typical spreads are a quarter of 1."""
-    return _REACH * math.sqrt(p / 16 + (_LONGER * clip.constant) ** 2)
+    """Return a of (1); typical spreads are a quarter of 1."""
+    longest = clip.squared_norm + (_LONGER**2 - 1) * clip.constant**2
+    return math.sqrt(min(_REACH**2 * (p / 16 + (_LONGER * clip.constant) ** 2), longest))
 
 
 def centred_moments(rows: SiteRecords, means: Array, clip: Clip) -> Array:
