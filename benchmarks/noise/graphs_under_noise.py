@@ -8,8 +8,8 @@ Ten columns of variance 1 from a random graph with `--edges` edges, weights of 0
 at four sites with `--rows` records each. Bounds are -5 to 5, so every column has the spread that
 `secagg plan` assumes. `--close`: closely related columns, those of `benchmarks.noise.pooled_graphs`
 in standard deviations, at ten sites with 1000 records each. `--typical`: records relative to
-typical ranges of one standard deviation about 0, in place of record_norm. `known`: sites know the variances of
-the noise. `plain`: the same method on the same noisy moments, without their variances.
+typical ranges of one standard deviation about 0, in place of record_norm. `known`: sites know the
+variances of the noise. `plain`: the same method on the same noisy moments, without them.
 """
 
 from __future__ import annotations
