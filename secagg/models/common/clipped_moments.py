@@ -38,6 +38,9 @@ m, at most R^2. A person's records add a matrix A = sum zz' to M. It is positive
                    (1 - q)^2 / w_n + ((c^2 + Q)^2 + (q c^2 + Q)^2) / (2 w_M), q = Q / R^2,
                    and (c^2 + Q)^2 / w_M; or (3), if that is smaller                       (6)
 
+Whole records (`Clip.whole`). R and P are then limits of |z| itself, with its constant, and c^2 is 0
+in (1) to (6): of a record's part zz', only |z|^2 <= R^2 is used.
+
 docs/math/persons-and-windows.md has the same for windows of series.
 """
 

@@ -9,11 +9,13 @@ All messages of a run together (the transcript) determine the pooled n, means an
 the rounding of the fixed-point numbers, whatever analyses are run. They reveal nothing else about
 the pooled records, and nothing about how these are split over sites. For p variables, the means and
 covariances are p + p(p+1)/2 numbers. With few records, these may determine single values. With
-`centre = "site"` the transcript determines n and the scatter within sites, but no means.
-`secagg.models.moments.within_sites` also explains why noise is not allowed with that setting.
+`centre = "site"` the transcript determines n and the scatter within sites, but no means
+(`secagg.models.moments.within_sites`).
 
 Under differential privacy records are clipped, z = (c, u) with c = 1/2, and M gets noise, once:
-`secagg.models.common.clipped_moments` derives how far one record can move it.
+`secagg.models.common.clipped_moments` derives how far one record can move it. If all columns state
+typical ranges, records are relative to these (`secagg.jobs.typical_ranges`), and with
+`centre = "site"` each site first finds its own means, with noise (`within_noise`).
 """
 
 from __future__ import annotations
