@@ -7,8 +7,9 @@
 Four sites of 400 records each (or `--sites`, `--rows`), four predictors with correlations of 0.3,
 slopes with means 0.5, 0.3, 0 and 0.2 (with `--drawn`, normal ones with standard deviation 0.3) and
 normal differences between sites with the standard deviation `--spread`, columns within -4 to 4,
-record_norm 1.2 (or `--typical` ranges of -1 to 1), nominal level 90 %. A site's own interval under sparse_regression, whose result has
-no quantiles there, is the mean plus and minus 1.645 standard deviations.
+record_norm 1.2 (or `--typical` ranges of -1 to 1), nominal level 90 %. A site's own interval under
+sparse_regression, whose result has no quantiles there, is the mean plus and minus 1.645 standard
+deviations.
 """
 
 from __future__ import annotations

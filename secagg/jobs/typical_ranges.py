@@ -17,11 +17,15 @@ The limit. For p variables, E |4 z|^2 = p + c^2 if the guesses are right, and
 
     R^2 = k^2 (p + c^2) / 16.                                                                 (2)
 
-The noise of a slope of standardised columns is about k^2 p / (root(2) n mu) for n records; its
-sampling error is about 1 / root(n). A short limit saves noise and draws slopes towards 0, as
-records are shortened by all their columns, the outcome included. So k is the one at which the noise
-is `_NOISE` times the sampling error, from `_SHORTEST` to `_LONGEST` (benchmarks/noise/reach.py).
-It is computed from the job alone.
+A slope of standardised columns has the noise k^2 p / S with S = root(2) n mu for n records. A short
+limit saves noise and draws slopes towards 0, as records are shortened by all their columns, the
+outcome included: by about b / k^2. The sum of both squares is least at
+
+    k^2 = root(b S / p),   b = 0.01, from 1 to 3,                                             (3)
+
+and both are then of the order 1 / root(n), as the sampling error. k is computed from the job alone
+(`expected_records`, or what `release` requires at least). benchmarks/noise/reach.py compares it
+with other k.
 
 Categorical columns state no typical shares: all their levels are equally likely, as everywhere.
 """
@@ -42,8 +46,8 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 _SPREADS = 4.0
 CONSTANT: Final = 0.75
-_NOISE = 0.4
-_SHORTEST, _LONGEST = 1.0, 2.5
+_BIAS = 0.01
+_SHORTEST, _LONGEST = 1.0, 3.0
 _STEPS = 16  # of k: then (2) is exact in float64
 LEAST_SPREAD = 1e-4
 """Of a scaled column: relative to a narrower range, values would have few digits."""
@@ -52,7 +56,7 @@ LEAST_OF_LEVEL = 0.3
 
 
 def reach(job: Job) -> float | None:
-    """Return k of (2); None if records are relative to bounds."""
+    """Return k of (3); None if records are relative to bounds."""
     privacy = job.privacy
     if (
         privacy.placement is Placement.NONE
@@ -74,14 +78,14 @@ def reach(job: Job) -> float | None:
     if privacy.adjacency is Adjacency.REPLACE or (privacy.person and not privacy.person_pinned):
         mu /= math.sqrt(2)
     sites = job.release.min_sites or 1
-    records = max(privacy.expected_records or 0, sites * (job.release.min_records or 1))
-    if privacy.placement is Placement.SITE:
-        records = math.ceil(records / sites)  # a site's own noise beside its own records
+    records = float(max(privacy.expected_records or 0, sites * (job.release.min_records or 1)))
+    if privacy.placement is Placement.SITE:  # each site has noise of its own
+        records /= math.sqrt(sites)
     size = sum(
         len(column.levels) - 1 if isinstance(column, Categorical) else 1
         for column in job.columns.values()
     )
-    k = math.sqrt(_NOISE * math.sqrt(2 * records) * mu / size)
+    k = math.sqrt(math.sqrt(_BIAS * math.sqrt(2) * records * mu / size))
     return math.floor(_STEPS * min(max(k, _SHORTEST), _LONGEST)) / _STEPS
 
 

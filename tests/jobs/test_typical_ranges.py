@@ -140,7 +140,15 @@ def test_a_rare_level_is_not_shortened_away() -> None:
         {"columns": {**PLAIN, "z": {"type": "continuous", "low": 0, "high": 1}}},
         {"columns": {"g": {"type": "categorical", "levels": ["a", "b", "c"]}}},
         {"record_norm": 1.0},
-        {"method": {"name": "gradient", "outcome": "y", "predictors": ["x"]}, "placement": "round"},
+        {
+            "method": {
+                "name": "gradient",
+                "outcome": "y",
+                "predictors": ["x"],
+                "family": "gaussian",
+            },
+            "placement": "round",
+        },
     ],
 )
 def test_without_all_typical_ranges_records_are_relative_to_bounds(change: dict[str, Any]) -> None:
@@ -162,7 +170,7 @@ def test_noise_of_one_limit_is_never_used_with_another() -> None:
     """The site's key of a draw depends on all that the limit depends on."""
     tables = {s: pd.DataFrame({"x": [0.0], "y": [50.0]}) for s in "abc"}
     keys, limits = set(), set()
-    for expected in (None, 1000, 3000):
+    for expected in (None, 3000, 90_000):
         job = job_of(PLAIN, placement="site", expected_records=expected)
         planned = plan_job(job, tables)
         keys.add(query_digest(job, planned.private))
@@ -172,9 +180,12 @@ def test_noise_of_one_limit_is_never_used_with_another() -> None:
 
 def test_the_reach_grows_with_the_records_and_falls_with_what_is_protected() -> None:
     """Formula (2): noise in proportion to the sampling error, within limits."""
-    of = lambda **privacy: reach(job_of(PLAIN, expected_records=1000, **privacy))  # noqa: E731
-    assert of(epsilon=0.1) == 1.0 and of(epsilon=20.0) == 2.5
-    assert 1.0 < of(adjacency="replace") < of() < of(epsilon=2.0) <= 2.5
+    of = lambda **privacy: reach(job_of(PLAIN, **{"expected_records": 9000} | privacy))  # noqa: E731
+    assert (
+        of(epsilon=0.1, expected_records=900) == 1.0
+        and of(epsilon=4.0, expected_records=90_000) == 3.0
+    )
+    assert 1.0 < of(adjacency="replace") < of() < of(epsilon=2.0) < 3.0
     assert of(placement="site") < of()
     pinned = {"person": "who", "person_pinned": True}
     assert of(**pinned) == of() > of(person="who") >= of(**pinned, records_per_person=4)
