@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,16 +266,16 @@ class SiteSteps:
         assert train is not None  # a method that declares `Stage.training` has it
         variance = self._planned_release(contribution, request.message).variance
         random = seeded_random(seed)
-        noise_random = seeded_random(random(32))
-
-        def noise(numbers: int) -> NDArray[np.int64]:
-            return sample_weighted(variance, (), numbers, noise_random)
-
+        noise = partial(self._own_noise, variance, seeded_random(random(32)))
         with self._any_error(), single_threaded_blas():
             update, memory = train(
                 request.stage, site.rows, request.message, memory, site.public, random, noise
             )
             return encode(plan, update), memory
+
+    def _own_noise(self, variance: int, random: RandomBytes, numbers: int) -> NDArray[np.int64]:
+        """Return the noise of one step of a training."""
+        return sample_weighted(variance, (), numbers, random)
 
     @contextmanager
     def _any_error(self) -> Iterator[None]:

@@ -5,12 +5,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.crashes.consortium import Before, Consortium, remote_job
 from support.privacy.ledger_runs import noised
 from support.runs.jobs import SITES, tables
 
 import secagg
+from secagg.contracts import Result
 from secagg.core import canonical_encoding
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.private_files import exclusive_lock
@@ -24,6 +26,7 @@ from secagg.errors import (
     UsageError,
 )
 from secagg.evidence.integrity import verify_folder
+from secagg.models.one_step.method import OneStep
 from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
 from secagg.sessions.homes.approvals import approve
@@ -155,21 +158,97 @@ def charged(made: Consortium) -> dict[str, list[tuple[int, str]]]:
     }
 
 
-def test_a_coordinator_that_dies_again_and_again_charges_nothing_twice(tmp_path: Path) -> None:
-    method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
-    job = remote_job(method=method | {"rounds": 3}, protocol={"name": "plain"})
-    whole = Consortium.of(tmp_path / "whole", job)
+GRADIENT = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial",
+            "rounds": 3}  # fmt: skip
+ONE_STEP = {"name": "one_step", "outcome": "age", "predictors": ["sex"]}
+STEPS = ["cohort", "centres", "products", "scores"]
+PRIVATE = {"privacy": noised(2.0, "round"), "protocol": {"name": "masked"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "calls", "stages"),
+    [({"method": GRADIENT, "protocol": {"name": "plain"}}, 9, None),
+     ({"method": ONE_STEP, **PRIVATE}, 13, STEPS),
+     ({"method": ONE_STEP | {"centre": "site"}, **PRIVATE}, 13, STEPS)],
+    ids=["exact rounds", "noisy sums", "a site's own noise"],
+)  # fmt: skip
+def test_a_coordinator_that_dies_again_and_again_charges_nothing_twice(
+    tmp_path: Path, changed: dict[str, Any], calls: int, stages: list[str] | None
+) -> None:
+    """calls: a little more than a phase needs, so that each attempt gets on."""
+    job = remote_job(**changed)
+    whole = Consortium.of(tmp_path / "whole", job, rows=90)
     whole.lead()
-    made = Consortium.of(tmp_path / "killed", job)
+    made = Consortium.of(tmp_path / "killed", job, rows=90)
     deaths = 0
     while not (made.homes["coordinator"].folder / "runs" / "run").exists():
-        made.before = dying_after(9)  # a little more than a phase needs: each attempt gets on
+        made.before = dying_after(calls)
         try:
             made.lead()
         except KeyboardInterrupt:
             deaths += 1
     assert deaths > 2
     assert charged(made) == charged(whole)
+    for site in SITES if stages else ():
+        assert [stage for _, stage in charged(made)[site]] == stages
+
+
+def asks(patch: pytest.MonkeyPatch, *stages: str) -> None:
+    """Let the coordinator ask for these sums only, with messages of its own."""
+    message = {"T": np.eye(2), "b": np.zeros(2), "h": 1.0}
+    patch.setattr(OneStep, "initial_state", lambda self, public: {"asked": 0})
+    patch.setattr(
+        OneStep, "next_request", lambda self, state:
+        (stages[state["asked"]], message) if state["asked"] < len(stages) else None
+    )  # fmt: skip
+    patch.setattr(
+        OneStep, "aggregate", lambda self, state, total, sites: {"asked": state["asked"] + 1}
+    )
+    patch.setattr(OneStep, "result", lambda self, *rest: Result({"method": "one_step"}))
+
+
+def test_a_coordinator_that_asks_for_the_last_sum_alone_is_charged_for_it_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Consortium.of(tmp_path, remote_job(method=ONE_STEP, **PRIVATE), rows=90)
+    asks(monkeypatch, "scores", "scores")
+    with pytest.raises(SecaggError):
+        made.lead()
+    for site in SITES:
+        assert charged(made)[site] == [(0, "cohort"), (1, "scores")]
+
+
+@pytest.mark.parametrize("stages", [("scores",), ("products", "scores")])
+def test_a_changed_job_cannot_have_later_sums_beyond_a_sites_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: tuple[str, ...]
+) -> None:
+    """The first job ends after two sums. What it left of the budget is enough for some of another's
+    sums, but not for that whole job."""
+    job = remote_job(method=ONE_STEP, **PRIVATE)
+    made = Consortium.of(tmp_path, job, rows=90)
+    for name in SITES:
+        (made.homes[name].folder / "policy.toml").write_text(
+            "min_sites = 2\nmin_records = 2\n[budget]\nperiod_epsilon = 3.8\nperiod_delta = 1e-6\n"
+        )
+        approve(made.homes[name], job.model_copy(update={"title": "Again"}))
+        made.restart(name)
+
+    def stop(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if len(charged(consortium).get("south", ())) == 3:  # the count, centres and products
+            raise KeyboardInterrupt
+        return message
+
+    made.before = stop
+    with pytest.raises(KeyboardInterrupt):
+        made.lead()
+    made.before = lambda consortium, party, message: message
+    spent = charged(made)
+    assert [stage for _, stage in spent["south"]] == STEPS[:3]
+    made.job = job.model_copy(update={"title": "Again"})
+    asks(monkeypatch, *stages)
+    with pytest.raises(PolicyRefusal):
+        made.lead("again")
+    assert charged(made) == spent
 
 
 def test_a_party_that_stays_away_is_named(tmp_path: Path) -> None:
@@ -338,7 +417,7 @@ def test_the_name_of_a_run_is_no_path(tmp_path: Path, name: str) -> None:
 
 def test_a_second_private_run_over_a_sites_budget_is_refused(tmp_path: Path) -> None:
     first = remote_job(privacy=noised(2.0))
-    made = Consortium.of(tmp_path, first)
+    made = Consortium.of(tmp_path, first, rows=90)  # so that the noisy count is large enough
     policy = made.homes["south"].folder / "policy.toml"
     policy.write_text(
         "min_sites = 2\nmin_records = 2\n[budget]\nperiod_epsilon = 3.5\nperiod_delta = 1e-6\n"

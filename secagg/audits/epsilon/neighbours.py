@@ -37,6 +37,7 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
 from secagg.jobs.columns import Column, Count, Number
 from secagg.jobs.design_matrix import read_rows
+from secagg.privacy.accounting.requirements import sensitivity_of
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 
@@ -56,6 +57,7 @@ _FEW = 5  # columns of which pairs of coordinates are changed
 _CORNERS = 16
 _SEED = 1
 _FACTORS = (0.2, 0.5, 1.0, 2.0, 20.0)
+_REACHES, _WIDEST, _FACTORS_OF_REACH = (3.0, 1.1), 20.0, 30
 _FAR = 1000.0
 """A coefficient that saturates every residual, and that a site still accepts."""
 _STEEP = 500.0
@@ -92,11 +94,43 @@ def worst_neighbours(planned: Planned, rounds: Sequence[Choices], seed: int) -> 
 
     Raises `SecaggError` if no candidate has a contribution.
     """
-    private = planned.private
-    assert private is not None
     rng = np.random.default_rng(seed)
     records = _candidates(tuple(planned.job.columns.values()), rng)
     shared = shared_records(planned, _AMONG, rng)
+    saturated = [replace(each, messages=_saturated(each.messages)) for each in rounds]
+    started = [_furthest(planned, each, records, shared) for each in (rounds, saturated)]
+    return max(
+        (_refined(planned, rounds, each, records, shared) for each in started),
+        key=lambda found: found.reached,
+    )
+
+
+def _refined(
+    planned: Planned,
+    rounds: Sequence[Choices],
+    found: Neighbours,
+    records: list[Record],
+    shared: list[Record],
+) -> Neighbours:
+    """Return neighbours that are further apart, by messages close to those of `found`.
+
+    A message of one vector has the extremes already.
+    """
+    for reach, dimensions in itertools.product(_REACHES, (2, 0, 1)):
+        sent = dict(found.script)
+        finer = [replace(each, messages=_finer(sent[each.stage], dimensions, reach))
+                 for each in rounds]  # fmt: skip
+        if any(len(each.messages) > 1 for each in finer):
+            found = replace(_furthest(planned, finer, records, shared), other=found.other)
+    return found
+
+
+def _furthest(
+    planned: Planned, rounds: Sequence[Choices], records: list[Record], shared: list[Record]
+) -> Neighbours:
+    """Return the two of these records, and the messages, that are furthest apart."""
+    private = planned.private
+    assert private is not None
     moves = [_moves(planned, records, each, shared) for each in rounds]
     # by message, in each round: of adding a record, or of replacing one by another
     added = [np.sum(move**2, axis=2) for move in moves]
@@ -164,16 +198,38 @@ def _own_script(planned: Planned) -> list[Asked]:
 
 
 def _varied(message: Body) -> list[Body]:
-    """Return the message with its matrices, vectors and numbers times all triples of factors."""
-    found = [message]
-    for factors in itertools.product(_FACTORS, repeat=3):
-        changed = {
-            key: value * factors[min(np.ndim(value), 2)]
-            for key, value in message.items()
-            if isinstance(value, float | np.ndarray)
-        }
-        found += [{**message, **changed}] if changed else []
+    """Return the message with its numbers, vectors and matrices times all triples of factors."""
+    if not any(isinstance(value, float | np.ndarray) for value in message.values()):
+        return [message]
+    return [message] + [
+        {key: value * factors[np.ndim(value)] for key, value in message.items()}
+        for factors in itertools.product(_FACTORS, repeat=3)
+    ]
+
+
+def _saturated(messages: Sequence[Body]) -> list[Body]:
+    """Return these, and the first with coefficients that saturate residuals.
+
+    With matrices times many factors: a sum may be largest where a record is as long as a limit.
+    """
+    first, found = messages[0], list(messages)
+    for far in (-_FAR, _FAR):
+        vectors = {k: far * np.eye(len(v))[0] for k, v in first.items() if np.ndim(v) == 1}
+        found += _finer({**first, **vectors}, 2, _WIDEST) if vectors else []
     return found
+
+
+def _finer(message: Body, dimensions: int, reach: float) -> list[Body]:
+    """Return the message, and with its numbers, vectors or matrices times more factors.
+
+    dimensions: 0, 1 or 2; reach: the largest factor
+    """
+    if len(message) == 1 or not any(np.ndim(v) == dimensions for v in message.values()):
+        return [message]
+    return [message] + [
+        {k: v * factor if np.ndim(v) == dimensions else v for k, v in message.items()}
+        for factor in np.geomspace(1 / reach, reach, _FACTORS_OF_REACH).tolist()
+    ]
 
 
 def _promised(planned: Planned, script: Script) -> float:
@@ -182,7 +238,7 @@ def _promised(planned: Planned, script: Script) -> float:
     replaced = planned.private.terms.adjacency is Adjacency.REPLACE
     total = 0.0
     for name, _ in script:
-        moved = planned.plans.stages[name].sensitivity
+        moved = sensitivity_of(planned.plans.stages[name])
         assert moved is not None
         total += ((moved.replace if replaced else moved.add) / _sigma(planned, name)) ** 2
     return math.sqrt(total)
@@ -288,9 +344,10 @@ def _moves(
     person's records together: one m-th of how m such records of a person change it.
     """
     stage = planned.plans.stages[asked.stage]
-    assert stage.sensitivity is not None
+    moved = sensitivity_of(stage)
+    assert moved is not None
     size = sum(field.size for field in stage.spec)
-    root = np.sqrt(np.array(stage.sensitivity.weights or (1,) * size, dtype=np.float64))
+    root = np.sqrt(np.array(moved.weights or (1,) * size, dtype=np.float64))
     unit = _sigma(planned, asked.stage) * root
     privacy = planned.job.privacy
     copies = 1 if privacy.person_norm is None else privacy.records_per_person

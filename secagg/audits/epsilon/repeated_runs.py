@@ -10,6 +10,8 @@ noise, coordinator. Four things are different. None of them changes the distribu
    2^-179 a draw (`secagg.privacy.sampling.sampler`).
 2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
    the same integers (tests/contracts/secure_sum.py).
+   A site that adds noise of its own to a sum does so once for each run: its contribution is
+   computed so often, and only its noise is drawn at once.
 3. The rounds that the coordinator asks for, and their messages, are fixed beforehand, the same in
    all runs. A coordinator may ask for them, so a guarantee must hold for them.
 4. Random numbers are replayable. With the same seed, the releases on two data sets have the same
@@ -24,27 +26,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from secagg.audits.epsilon.scripted_method import ScriptedMethod
 from secagg.contracts import (
-    ANY_MESSAGE,
     Body,
-    Disclosure,
-    DisclosureKind,
-    Method,
-    MethodFacts,
-    PublicFacts,
-    RecordCount,
-    Result,
-    ResultTable,
-    SiteRecords,
     Stage,
     State,
-    Update,
 )
-from secagg.contracts.noise import Noise, Placement, Placements
+from secagg.contracts.noise import Noise, Placement
 from secagg.core import canonical_encoding, ring
 from secagg.core.arrays import Array
 from secagg.core.frames import peek_header, read_frame
@@ -54,6 +47,7 @@ from secagg.core.ring import RingVector
 from secagg.jobs.data_sources import Data, find_sites
 from secagg.jobs.job import Named
 from secagg.jobs.privacy import Privacy
+from secagg.privacy.policy.contribution import ContributionRequest
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.sessions.engines.memory import MemoryEngine
@@ -81,15 +75,20 @@ class Runs:
     runs: int
     sent: list[tuple[str, dict[str, list[RingVector]]]] = field(default_factory=list)
 
-    def view(self, known: Collection[str] = (), apart: bool = False) -> Array:
+    def view(
+        self, known: Collection[str] = (), apart: bool = False, only: str | None = None
+    ) -> Array:
         """Return one row a run: the sum of the releases of all sites but the known ones.
 
         known: sites that tell the adversary what they sent, so that it is subtracted
         apart: the adversary sees each other site's release alone, beside one another
+        only: the rounds of this stage; None: all
         The mean is taken of answers to the same question.
         """
         columns: list[Array] = []
         for stage, answers in self.sent:
+            if only not in (None, stage):
+                continue
             others = [vectors for site, vectors in sorted(answers.items()) if site not in known]
             groups = [[each] for each in others] if apart else [others]
             columns += [self._mean(stage, group) for group in groups]
@@ -181,6 +180,36 @@ class RepeatingSteps(SiteSteps):
         vector, memory = once._compute(request, memory)
         return _tiled(vector, self.single.of(request.stage), self.runs), memory
 
+    def _train(
+        self, request: SiteRequest, contribution: ContributionRequest, memory: State, seed: bytes
+    ) -> tuple[RingVector, State]:
+        parts = {**_parts(self), "plans": self.single}
+        alone = _OneOfManySteps(**{**parts, "runs": self.runs})
+        found = [alone._train(request, contribution, memory, seed) for _ in range(self.runs)]
+        vectors = [vector for vector, _ in found]
+        return _joined(vectors, self.single.of(request.stage)), found[0][1]
+
+
+@dataclass(frozen=True)
+class _OneOfManySteps(RepeatingSteps):
+    """A site's steps in one run after another.
+
+    left: noise of the runs to come
+    """
+
+    left: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def _train(
+        self, request: SiteRequest, contribution: ContributionRequest, memory: State, seed: bytes
+    ) -> tuple[RingVector, State]:
+        return SiteSteps._train(self, request, contribution, memory, seed)
+
+    def _own_noise(self, variance: int, random: RandomBytes, numbers: int) -> NDArray[np.int64]:
+        if not self.left:
+            drawn = super()._own_noise(variance, random, self.runs * numbers)
+            self.left.extend(drawn.reshape(self.runs, numbers))
+        return self.left.pop()
+
 
 @dataclass(frozen=True)
 class RepeatingParty(Party):
@@ -198,11 +227,16 @@ class RepeatingParty(Party):
 
 def _tiled(vector: RingVector, plan: SumPlan, runs: int) -> RingVector:
     """Return the vector with the numbers of each field repeated; the clip counts stay."""
-    parts, at = list[RingVector](), 0
+    return _joined([vector] * runs, plan)
+
+
+def _joined(vectors: Sequence[RingVector], plan: SumPlan) -> RingVector:
+    """Return the numbers of each field of all vectors, field by field, and one's clip counts."""
+    every, parts, at = np.stack(vectors), list[RingVector](), 0
     for size in (each.field.size for each in plan.fields[:-1]):
-        parts.append(np.tile(vector[at : at + size], (runs, 1)))
+        parts.append(every[:, at : at + size].reshape(-1, *every.shape[2:]))
         at += size
-    return np.concatenate([*parts, vector[at:]])
+    return np.concatenate([*parts, vectors[0][at:]])
 
 
 def _parts(instance: Any) -> dict[str, Any]:
@@ -224,13 +258,18 @@ def _repeated(
     }
     stages = {name: _long_stage(stage, runs) for name, stage in planned.plans.stages.items()}
     plans = {
-        name: plan_sum(stage.spec, len(planned.public.sites), ring.RING_BITS, noise.get(name))
+        name: plan_sum(
+            stage.spec,
+            len(planned.public.sites),
+            ring.RING_BITS,
+            None if stage.training else noise.get(name),
+        )
         for name, stage in stages.items()
     }
     return replace(
         planned,
         public=replace(planned.public, noise=noise),
-        method=_Scripted(planned.method, encoded),
+        method=ScriptedMethod(planned.method, encoded),
         protocol=Plain(),
         plans=StagePlans(stages, plans),
     )
@@ -250,7 +289,7 @@ def why_not_repeated(planned: Planned) -> str:
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     if planned.private is None:
         return "the job has no [privacy]"
-    if any(stage.training for stage in stages):
+    if any(stage.training and stage.training.steps > 1 for stage in stages):
         return "sites train alone with noise, so the noise of many runs cannot be drawn at once"
     if planned.public.site_moments:
         return NOISE_STAYS_AT_SITES
@@ -307,56 +346,3 @@ def _long_noise(noise: Noise, stage: Stage, runs: int) -> Noise:
         weights += noise.weights[at : at + each.size] * runs
         at += each.size
     return replace(noise, weights=tuple(weights))
-
-
-@dataclass(frozen=True)
-class _Scripted:
-    """A method whose coordinator sends given messages and looks at no sum.
-
-    script: messages are in hexadecimal, because a session's name depends on a method's fields
-    """
-
-    method: Method
-    script: tuple[tuple[str, str], ...]
-
-    name: ClassVar[str] = "scripted"
-    placements: ClassVar[Placements] = Placements((), "")
-    title: ClassVar[str] = "Many runs at once"
-    disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "all sums", ANY_MESSAGE)
-
-    @property
-    def facts(self) -> MethodFacts:
-        return replace(self.method.facts, site_result=None, contribute_batched=None)
-
-    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        return (ResultTable(self.title),)
-
-    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        return self.method.stages(public)
-
-    def initial_state(self, public: PublicFacts) -> State:
-        return {"rounds": 0}
-
-    def next_request(self, state: State) -> tuple[str, Body] | None:
-        done: int = state["rounds"]
-        if done == len(self.script):
-            return None
-        stage, message = self.script[done]
-        return stage, canonical_encoding.loads(bytes.fromhex(message))
-
-    def contribute(
-        self,
-        stage: str,
-        rows: SiteRecords,
-        message: Body,
-        memory: State,
-        public: PublicFacts,
-        random: RandomBytes,
-    ) -> tuple[Update, State]:
-        return self.method.contribute(stage, rows, message, memory, public, random)
-
-    def aggregate(self, state: State, total: Update, sites: int) -> State:
-        return {"rounds": state["rounds"] + 1}
-
-    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        return Result({})

@@ -61,14 +61,19 @@ class Consortium:
     after: Before = lambda consortium, party, answer: answer
 
     @classmethod
-    def of(cls, folder: Path, job: Job | None = None, *, approved: bool = True) -> Consortium:
-        """Make the homes of all parties of a job, and pin the roster everywhere."""
+    def of(
+        cls, folder: Path, job: Job | None = None, *, approved: bool = True, rows: int = 12
+    ) -> Consortium:
+        """Make the homes of all parties of a job, and pin the roster everywhere.
+
+        rows: records of a site
+        """
         job = remote_job() if job is None else job
         (folder / "records").mkdir(parents=True)
         files = {}
         for seed, site in enumerate(job.sites.names or ()):
             files[site] = folder / "records" / f"{site}.csv"
-            files[site].write_text(as_csv(table(seed)), encoding="utf-8")
+            files[site].write_text(as_csv(table(seed, rows)), encoding="utf-8")
         everyone = dict.fromkeys(job.sites.names or (), Role.SITE)
         everyone |= dict(make_protocol(job.protocol).parties())
         homes = {COORDINATOR: Home.create(folder / COORDINATOR, COORDINATOR, Role.COORDINATOR,

@@ -91,6 +91,8 @@ class NoiseSelfTest(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
+        if any(stage.training for stage in view.planned.plans.stages.values()):
+            return "sites add noise of their own in a training"
         return why_not_repeated(view.planned)
 
     def limit(self, view: View) -> Limit:
