@@ -229,7 +229,8 @@ class PooledMoments(RequiredSettings):
             if stage == MEANS:
                 update, means = own_means(rows, public.clip, None, 0.0)
                 return update, {"means": means}
-            return {"moments": centred_moments(rows, memory["means"], public.clip)}, memory
+            means = memory.get("means", np.zeros(len(public.variables)))
+            return {"moments": centred_moments(rows, means, public.clip)}, memory
         if self.centre == "site":
             return within_update(rows), memory
         return {"moments": records_moments(rows, public.clip)}, memory
