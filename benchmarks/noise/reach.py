@@ -1,6 +1,7 @@
 """How far records may reach in moments relative to typical ranges: error by k, and the rule's k.
 
     python -m benchmarks.noise.reach [--draws 200] [--studies nhefs ...] [--constant 0.75]
+        [--factor 2] [--moved 0.75]     # wrong typical ranges
 
 For each study (`benchmarks.noise.studies`) and epsilon, moments of its records, shortened at k
 (`secagg.jobs.typical_ranges`), get normal noise of the planned variance (delta 1e-5, five sites,
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.noise.regressions import NORMS, exact, planned, unclipped
-from benchmarks.noise.studies import STUDIES
+from benchmarks.noise.studies import STUDIES, Study
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.contracts.noise import Clip
 from secagg.core.arrays import Array
@@ -58,9 +59,23 @@ class Regression:
         return np.asarray(self.unit * (self.half[of_y] * theta / self.half[of_x] - self.slopes))
 
 
-def regression(name: str, epsilon: float) -> tuple[Regression, float]:
+def guessed(name: str, factor: float, moved: float) -> Study:
+    """Return the study with wrong typical ranges of its numbers."""
+    study, columns = STUDIES[name]("gaussian"), {}
+    for each, column in study.columns.items():
+        columns[each] = dict(column)
+        if column["type"] == "continuous":
+            low, high = (math.log(x) if "transform" in column else x for x in column["typical"])
+            middle, half = (low + high) / 2 + moved * (high - low) / 2, factor * (high - low) / 2
+            ends = [middle - half, middle + half]
+            if "transform" in column:
+                ends = [math.exp(x) for x in ends]
+            columns[each]["typical"] = list(np.clip(ends, column["low"], column["high"]))
+    return replace(study, columns=columns)
+
+
+def regression(study: Study, epsilon: float) -> tuple[Regression, float]:
     """Return the regression, and its sampling error."""
-    study = STUDIES[name]("gaussian")
     plan = planned(study, "moments, typical", epsilon, SITES, 0.0)
     X, y, slopes = unclipped(study, study.table)
     b, classical = exact(X, y, "gaussian")
@@ -127,12 +142,15 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--constant", type=float, default=CONSTANT)
+    parser.add_argument("--factor", type=float, default=1.0, help="of typical spreads")
+    parser.add_argument("--moved", type=float, default=0.0, help="typical centres, in spreads")
     args = parser.parse_args()
     print("| study | epsilon | sampling error | bounds | error (bias) by k, the rule's in bold |")
     print("|---|--:|--:|--:|---|")
     for name in args.studies:
         for epsilon in args.epsilons:
-            each, sampling = regression(name, epsilon)
+            study = guessed(name, args.factor, args.moved)
+            each, sampling = regression(study, epsilon)
             rule, cells = reach(each.plan.job), []
             assert rule is not None
             for k in sorted({*REACHES, rule}):

@@ -8,7 +8,7 @@ needs moments only are
     u = (x - m) / (4 s)                                                                       (1)
 
 with the guesses m and s of mean and standard deviation, and the whole record z = (c / 4, u), c =
-1/2, its constant included, is shortened to |z| <= R. So moments are those of records with the
+3/4, its constant included, is shortened to |z| <= R. So moments are those of records with the
 weight min(1, R^2 / |z|^2), and linear equations among the columns of a record stay as they are. The
 factor 4 keeps most values below 1, as methods expect. No guarantee depends on m and s: they are
 part of the job, and R alone bounds a record's part.
