@@ -80,10 +80,9 @@ def terms(
 
 def measure(args: argparse.Namespace) -> None:
     done = {(r["case"], r["outcomes"], r["epsilon"], r["draw"]) for r in stored_rows(args.file)}
-    names = [f"simulated {p} {n}" for p, n in SIMULATED] + list(OUTCOMES)
     for draw in range(args.draws):
-        for name in names:
-            for q in (1, 2, 3, 4, 8):
+        for name in args.cases:
+            for q in args.outcomes:
                 if q > len(OUTCOMES.get(name, range(8))):
                     continue
                 for epsilon in args.epsilons:
@@ -137,7 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["run", "table"])
     parser.add_argument("file", type=Path)
+    names = [f"simulated {p} {n}" for p, n in SIMULATED] + list(OUTCOMES)
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--cases", nargs="+", default=names, choices=names)
+    parser.add_argument("--outcomes", nargs="+", type=int, default=[1, 2, 3, 4, 8])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 4.0])
     args = parser.parse_args()
     measure(args) if args.what == "run" else print_table(args)
