@@ -23,7 +23,7 @@ DOCS = Path(__file__).parent
 PART = re.compile(
     r"^<!-- (keys|sums|pages): (\S+) -->\n(?:(?:(?!<!-- ).*\n)*<!-- end -->\n)?", re.M
 )
-REQUIRED = {"outcome": "y", "predictors": ("x",), "family": "binomial"}
+REQUIRED = {"outcome": "y", "predictors": ("x",), "family": "binomial", "columns": (("x",),)}
 """Any values of settings without a default: what sums tell does not depend on them."""
 
 

@@ -13,6 +13,7 @@ GRAPH = {"variables": ["x", "y", "z"]}
 CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
+    "tables": {"columns": [["case", "group"], ["late"]]},
     "logistic": BINARY,
     "poisson": {"outcome": "count", "predictors": ["x", "y"]},
     "one_step": REGRESSION,
@@ -44,7 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def tables(sites: int, rows: int = 60, seed: int = 7) -> dict[str, pd.DataFrame]:
-    """Return the sites' records: x -> y -> z, with strengths that differ, and a binary column."""
+    """Return the sites' records: x -> y -> z, with strengths that differ, and other columns."""
     found = {}
     for k in range(sites):
         rng = np.random.default_rng([seed, k])
@@ -54,18 +55,24 @@ def tables(sites: int, rows: int = 60, seed: int = 7) -> dict[str, pd.DataFrame]
         case = (rng.random(rows) < 1 / (1 + np.exp(-x))).astype(int)
         table = pd.DataFrame({"x": x, "y": y, "z": z}).clip(-6, 6)
         count = rng.poisson(np.exp(0.5 + 0.5 * table["x"]))
-        found[f"site_{k + 1}"] = table.assign(case=case, count=count)
+        group, late = rng.choice(["a", "b", "c"], rows), rng.integers(0, 2, rows)
+        found[f"site_{k + 1}"] = table.assign(case=case, count=count, group=group, late=late)
     return found
 
 
 def job(method: str, protocol: str = "masked", **more: Any) -> dict[str, Any]:
     """Return a job of a method; more: other parts of the job."""
     reals = {c: {"type": "continuous", "low": -6, "high": 6} for c in ("x", "y", "z")}
-    counts = {"count": {"type": "count", "high": 60}} if method == "poisson" else {}
+    columns: dict[str, Any] = {"case": {"type": "binary"}}
+    if method == "poisson":
+        columns["count"] = {"type": "count", "high": 60}
+    if method == "tables":
+        columns["group"] = {"type": "categorical", "levels": ["a", "b", "c"]}
+        columns["late"] = {"type": "binary"}
     return {
         "title": method,
         "sites": {"max_rows": 1000},
-        "columns": {**reals, "case": {"type": "binary"}, **counts},
+        "columns": {**reals, **columns},
         "method": {"name": method, **METHODS[method]},
         "protocol": {"name": protocol},
         "release": {"min_sites": 3, "min_records": 10},

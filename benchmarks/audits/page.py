@@ -29,7 +29,7 @@ from secagg.reports.svg.xy_chart import Axis, xy_picture
 DOCS = Path(__file__).parents[2] / "docs"
 SITES = (3, 4, 8)
 FEW_ROWS, ROWS = 15, 80
-NOISED = ("moments", "logistic", "gradient", "one_step")
+NOISED = ("moments", "tables", "logistic", "gradient", "one_step")
 EPSILON = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
 ANY_RECORDS = {"min_sites": 3, "min_records": 1}
 """For tables so small that a combination of columns would be zero for all but a few records."""
@@ -163,7 +163,8 @@ def _verdicts(names: Sequence[str], cache: Path, jobs: int) -> Iterator[str]:
         }
         if name in NOISED:
             try:
-                privacy = EPSILON | ({} if name == "moments" else {"placement": "round"})
+                once = name in ("moments", "tables")
+                privacy = EPSILON | ({} if once else {"placement": "round"})
                 more = {"privacy": privacy}
                 runs["masked, ε = 1"] = _audit(name, "masked", 3, ROWS, cache, jobs, **more)
             except SecaggError as error:

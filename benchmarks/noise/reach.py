@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from benchmarks.noise.regressions import NORMS, exact, planned, unclipped
+from benchmarks.noise.regressions import NORMS, exact, own_units, planned, unclipped
 from benchmarks.noise.studies import STUDIES, Study
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.contracts.noise import Clip
@@ -77,7 +77,7 @@ def guessed(name: str, factor: float, moved: float) -> Study:
 def regression(study: Study, epsilon: float) -> tuple[Regression, float]:
     """Return the regression, and its sampling error."""
     plan = planned(study, "moments, typical", epsilon, SITES, 0.0)
-    X, y, slopes = unclipped(study, study.table)
+    X, y, slopes = own_units(*unclipped(study, study.table), study)
     b, classical = exact(X, y, "gaussian")
     unit = X[:, 1:].std(axis=0) / y.std()
     names = [v.name for v in plan.public.variables]

@@ -1,7 +1,7 @@
 """Regressions under noise: error, interval width and coverage on real records, by mechanism.
 
     python -m benchmarks.noise.regressions run FILE [--draws 200] [--studies nhefs ...]
-        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5]
+        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5] [--methods one_step ...]
     python -m benchmarks.noise.regressions table FILE
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
@@ -119,14 +119,22 @@ def measure(args: argparse.Namespace) -> None:
                 _draw(args, done, name, family, draw)
 
 
-def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw: int) -> None:
-    study = STUDIES[name](family)
+def resampled(
+    study: Study, name: str, family: str, draw: int
+) -> tuple[pd.DataFrame, np.random.Generator]:
+    """Return the records of a draw, and where its random numbers go on."""
     rng = np.random.default_rng([draw, list(STUDIES).index(name)])
     if name == "simulated":
-        table = simulated(family, 1000 + draw).table
-    else:
-        table = study.table.iloc[rng.integers(len(study.table), size=len(study.table))]
+        return simulated(family, 1000 + draw).table, rng
+    return study.table.iloc[rng.integers(len(study.table), size=len(study.table))], rng
+
+
+def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw: int) -> None:
+    study = STUDIES[name](family)
+    table, rng = resampled(study, name, family, draw)
     for method in methods(study):
+        if args.methods and method.split(",")[0] not in args.methods:
+            continue
         for epsilon in args.epsilons:
             key = (name, family, method, epsilon, draw)
             if key in done:
@@ -138,9 +146,10 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
                 norm = float(method.split()[-1]) * math.sqrt(sum(spread))
                 plan = planned(study, method, epsilon, args.sites, norm)
             rows = read_rows(plan.job.columns, table.reset_index(drop=True), plan.public, "s0")
-            X, y, slopes = unclipped(study, table)
+            X, y, slopes = own_units(*unclipped(study, table), study)
             b, errors = exact(X, y, family)
-            everything = exact(*unclipped(study, study.table)[:2], family)[0]
+            X_all, y_all, _ = own_units(*unclipped(study, study.table), study)
+            everything = exact(X_all, y_all, family)[0]
             truth = np.array(TRUTH[family]) if name == "simulated" else everything
             result = run_on(plan, plan.public, [rows], rng).summary
             found = result["analyses"][0] if "analyses" in result else result
@@ -158,12 +167,18 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
             store_row(args.file, line)
 
 
-def unclipped(study: Study, table: pd.DataFrame) -> tuple[Array, Array, list[str]]:
-    """Return design, outcome and names as a job without noise reads them."""
+def unclipped(study: Study, table: pd.DataFrame) -> tuple[Planned, SiteRecords]:
+    """Return a plan, and the records as a job without noise reads them."""
     plan = planned(study, "one_step", 1.0, 3, 0.0)
     public = replace(plan.public, clip=None, max_rows=len(table))
-    rows = read_rows(plan.job.columns, table.reset_index(drop=True), public, "s0")
-    return own_units(plan, rows, study)
+    return plan, read_rows(plan.job.columns, table.reset_index(drop=True), public, "s0")
+
+
+def root_mean_square(errors: list[list[float]]) -> tuple[float, float]:
+    """Return the root mean square over draws and slopes, and its standard error over draws."""
+    squares = np.mean(np.square(errors), axis=1)
+    found = math.sqrt(float(np.mean(squares)))
+    return found, float(np.std(squares)) / math.sqrt(len(squares)) / (2 * max(found, 1e-300))
 
 
 def print_table(args: argparse.Namespace) -> None:
@@ -176,9 +191,7 @@ def print_table(args: argparse.Namespace) -> None:
         made = [r for r in rows if "error" in r]
         if not made:
             continue
-        squares = np.mean(np.square([r["error"] for r in made]), axis=1)
-        error = math.sqrt(float(np.mean(squares)))
-        se = float(np.std(squares)) / math.sqrt(len(made)) / (2 * error)
+        error, se = root_mean_square([r["error"] for r in made])
         covers = [r["covers"] for r in made if "covers" in r]
         by_slope = np.mean(covers, axis=0) if covers else np.array([np.nan])
         width = np.mean([r["width"] for r in made if "width" in r]) if covers else np.nan
@@ -197,6 +210,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=["gaussian", "binomial"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--sites", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", choices=["one_step", "moments", "gradient"])
     args = parser.parse_args()
     measure(args) if args.what == "run" else print_table(args)
 

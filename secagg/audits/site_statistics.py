@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.audits.views import View
-from secagg.contracts import SiteRecords, State, Update
+from secagg.contracts import Kind, SiteRecords, State, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
 from secagg.errors import SecaggError
@@ -98,10 +98,11 @@ def same_numbers(
 ) -> bool:
     """Return whether two contributions or sums differ by rounding only, as the stage encodes.
 
+    Counts are not rounded.
     terms: whose sum the numbers are. A sum that is nearly 0 has the rounding errors of its terms
     """
     fields = (plan.field for plan in view.planned.plans.of(stage).fields)
-    step = {field.name: 2.0**-field.fraction_bits for field in fields}
+    step = {f.name: 2.0**-f.fraction_bits * (f.kind is not Kind.COUNT) for f in fields}
     for name, array in one.items():
         size = sum(np.abs(term[name]) for term in terms) if terms else np.abs(array)
         allowed = max(_STEPS * step[name], _SAME * np.max(size, initial=0.0))

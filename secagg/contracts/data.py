@@ -111,6 +111,9 @@ class Stage:
     reads_records: whether contributions depend on records other than through what earlier stages
         left in the site's memory. If false, sites get no records in this stage. Under differential
         privacy it then costs nothing: what is computed from a noisy result is as private as this
+    counts_cells: whether the sum has numbers of records, or persons, in cells of tables. Without
+        noise, all its numbers are such counts, and the coordinator's program compares each with
+        release.min_cell_records (`secagg.privacy.policy.cell_counts`) before the method sees it
     """
 
     name: str
@@ -128,6 +131,7 @@ class Stage:
     training: LocalTraining | None = None
     budget: float = 1.0
     reads_records: bool = True
+    counts_cells: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ class PublicFacts:
     site_moments: under differential privacy, whether each site adds noise to its moments once, and
         all rounds use these instead of its records
     partial: for each column that some sites lack, the names of the sites that have it
+    levels: for each column with levels, their names
     """
 
     variables: tuple[Variable, ...]
@@ -199,6 +204,7 @@ class PublicFacts:
     counted_persons: bool = False
     public_records: NDArray[np.float64] | None = field(default=None, compare=False)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def lacked_by(self, site: str) -> tuple[str, ...]:
         """Return the columns that this site lacks; none for a name that is no site's."""

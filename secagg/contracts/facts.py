@@ -174,6 +174,18 @@ class EdgeRule:
     beside_regressions: bool = False
 
 
+@dataclass(frozen=True)
+class CellError:
+    """The expected error of a table of counts under noise.
+
+    table: its name; cells: their number; error: standard deviation of the noise of one cell
+    """
+
+    table: str
+    cells: int
+    error: float
+
+
 # --- further functions of a method ----------------------------------------------------------------
 
 IntegerNoise = Callable[[int], NDArray[np.int64]]
@@ -244,6 +256,8 @@ class MethodFacts:
     public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
     simulated: whether `secagg plan` predicts the error of the regression under noise by running the
         method on simulated records; it must then be quick, and have standard errors
+    cell_errors: for tables of counts, maps what is public to the error of each table, for the plan;
+        None for other methods, and without noise it is not called
     partial_columns: whether sites may lack columns that it analyses (`PublicFacts.partial`)
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
@@ -265,6 +279,7 @@ class MethodFacts:
     public_records: bool = False
     simulated: bool = False
     partial_columns: bool = False
+    cell_errors: Callable[[PublicFacts], Sequence[CellError]] | None = None
 
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""
@@ -282,7 +297,7 @@ class MethodFacts:
             raise TypeError("weights are neither a function nor EqualWeights nor ChosenWeights")
         if callable(self.weights) != callable(self.weighted_columns):
             raise TypeError("weights of records and weighted_columns are not stated together")
-        for name in ("site_result", "train", "contribute_batched"):
+        for name in ("site_result", "train", "contribute_batched", "cell_errors"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise TypeError(f"{name} is not a function")
 

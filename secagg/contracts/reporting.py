@@ -98,6 +98,7 @@ class TableKind(StrEnum):
     POSTERIOR = "posterior"  # outcome, coefficients with PIPs, prior, sampler
     POSTERIOR_GRAPH = "posterior graph"  # names, pairs or arrows, prior, sampler
     SITES = "sites"  # outcome, across_sites, errors
+    COUNTS = "counts"  # tables: columns, levels, counts, std_error
     NETWORK = "network"  # status, losses, calibration; of a graph also: names, edges
     NUMBERS = "numbers"  # every number with its label; the default for a new method
 

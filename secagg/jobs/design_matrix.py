@@ -110,6 +110,7 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
         counted_persons=not noised and privacy.person is not None,
         partial={n: tuple(site for site in each.sites if site in sites)
                  for n, each in job.partial.items() if n in job.columns},
+        levels={n: c.levels for n, c in job.columns.items() if not isinstance(c, Number)},
     )  # fmt: skip
     return public if job.public is None else replace(public, public_records=_public(job, public))
 

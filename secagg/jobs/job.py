@@ -109,9 +109,10 @@ class Release(Strict):
     is larger, that product applies."""
     min_cell_records: int | None = Field(default=None, ge=1)
     """Without noise: smallest number of records, over all sites, with a level of a binary or
-    categorical column, and with a pair of levels of two such columns. A level or pair without
-    records is allowed. The numbers are counted in a secure sum before anything else is computed. If
-    one is smaller, the run ends and nobody is told which. If it is not set: `min_records`."""
+    categorical column, with a pair of levels of two such columns, and in a cell of the method's
+    tables. None without records is too small. Levels and pairs are counted in a secure sum before
+    anything else is computed. If a number is smaller, the run ends and nobody is told which. If it
+    is not set: `min_records`."""
     min_level_sites: int | None = Field(default=None, ge=1)
     """Without noise: smallest number of sites at which a level of a binary or categorical column
     occurs, and smallest number at which a column varies. A level that occurs nowhere is allowed,

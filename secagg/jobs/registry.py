@@ -18,6 +18,7 @@ from secagg.jobs.job import Named
 
 METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
+    "tables": ("secagg.models.tables.method", "CountTables"),
     "logistic": ("secagg.models.glm.logistic", "Logistic"),
     "poisson": ("secagg.models.glm.poisson", "Poisson"),
     "one_step": ("secagg.models.one_step.method", "OneStep"),

@@ -2,7 +2,7 @@
 
 The estimates are those of one analysis. If there are several, this is the first of: regression,
 posterior of a regression, coefficients by site, graph, posterior of a graph, network, description,
-other numbers (`_WORDS`). The sections below have all numbers.
+tables of counts, other numbers (`_WORDS`). The sections below have all numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from secagg.evidence.claims.guarantee import adjacency_in_words
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.reports import site_agreement
+from secagg.reports.count_tables import count_tables
 from secagg.reports.fedlin import differ_in_words
 from secagg.reports.networks import edges_table
 from secagg.reports.posterior import is_withheld, mean_and_interval, pairs_of
@@ -200,6 +201,12 @@ def _of_description(block: Block, columns: Mapping[str, Any]) -> str:
     return _line("Means (standard deviations)", texts, len(rows))
 
 
+def _of_counts(block: Block, columns: Mapping[str, Any]) -> str:
+    shown = count_tables(block.summary)
+    texts = [table.title for table in shown[:_SHOWN]]
+    return _line("Tables of counts", texts, len(shown))
+
+
 def _numbers(block: Block, *, noised: bool) -> str:
     lines = statistics(block, noised=noised)
     return _line(
@@ -220,6 +227,7 @@ _WORDS: Mapping[TableKind, Callable[[Block, Mapping[str, Any]], str]] = {
     TableKind.POSTERIOR_GRAPH: _of_posterior_graph,
     TableKind.NETWORK: _of_network,
     TableKind.DESCRIPTION: _of_description,
+    TableKind.COUNTS: _of_counts,
     TableKind.NUMBERS: lambda block, _: block.title,
 }
 """How each kind of table is worded. The first line of a report has the first kind in this order."""

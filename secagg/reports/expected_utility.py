@@ -31,11 +31,22 @@ _GRAPH_WORDS = {
     "red": "even large effects may be missed",
 }
 
+_TABLE_WORDS = {
+    "green": "the noise is small beside most counts",
+    "amber": "large counts are usable",
+    "red": "the expected error is above 30 %",
+}
+
 _COLOURS = (
     "Coefficient error: the expected change of all slopes of a regression together, in percent of "
     "their size. It is due to the noise, and in a search of many rounds also to its end before the "
     f"optimum. Green: up to {percent(GREEN_ERROR)}; amber: up to {percent(USABLE_ERROR)}, which is "
     "usable; red: above."
+)
+_COLOURS_OF_TABLES = (
+    "Error of a cell: the standard deviation of the noise in each count, in percent of the table's "
+    f"mean count; the largest of all tables decides. Green: up to {percent(GREEN_ERROR)}; amber: "
+    f"up to {percent(USABLE_ERROR)}; red: above. Cells with few records have larger errors."
 )
 _COLOURS_OF_A_GRAPH = (
     "Green: the smallest weight of an edge that is likely to be found is at most a tenth larger "
@@ -51,6 +62,7 @@ def in_short(facts: Facts) -> str:
     if not judged.get("known", True):
         return "Expected before the run: red, the error is not known and can be above 100 %."
     words = _GRAPH_WORDS if _of_a_graph(judged) else _VERDICT_WORDS
+    words = _TABLE_WORDS if "tables" in judged else words
     return f"Expected before the run: {judged['verdict']}, {words[judged['verdict']]}."
 
 
@@ -95,12 +107,18 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
         return [verdict]
     records = count(facts["job"]["privacy"]["expected_records"])
     of_edges = _of_a_graph(judged)
-    texts = [
-        verdict,
-        _COLOURS_OF_A_GRAPH if of_edges else _COLOURS,
+    limits = (
         f"The verdict uses public numbers only: {records} expected records, and guesses about the "
         f"columns. It does not include {'' if of_edges else 'sampling error and '}the bias of "
-        "clipping.",
+        "clipping."
+    )
+    if "tables" in judged:
+        limits = f"The errors are exact. The mean counts use {records} expected records."
+    colours = _COLOURS_OF_A_GRAPH if of_edges else _COLOURS
+    texts = [
+        verdict,
+        _COLOURS_OF_TABLES if "tables" in judged else colours,
+        limits,
         f"The verdict {judged['assumes']}." if "assumes" in judged else "",
         ". ".join(fewer_records_than_expected(facts, summary) or ()),
     ]

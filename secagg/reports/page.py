@@ -28,6 +28,7 @@ from secagg.evidence.claims.disclosure import determined, record_counts
 from secagg.evidence.claims.hazards import hazards
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.reports import (
+    count_tables,
     expected_utility,
     fedlin,
     networks,
@@ -229,6 +230,8 @@ def _block(
         case TableKind.DESCRIPTION:
             shown["rows"] = results.description_table(block.summary)
             shown["within"] = results.within_sites(block.summary)
+        case TableKind.COUNTS:
+            shown["tables"] = count_tables.count_tables(block.summary)
         case TableKind.POSTERIOR:
             shown |= posterior.of_regression(block, columns)
         case TableKind.POSTERIOR_GRAPH:

@@ -33,7 +33,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SitesLost
-from secagg.privacy.policy.cell_counts import CHECKED_COUNTS, count_refusals
+from secagg.privacy.policy.cell_counts import CHECKED_COUNTS, check_table_cells, count_refusals
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
@@ -336,6 +336,8 @@ class Coordinator:
             total = records if "persons" not in fields else int(fields["persons"][0])
             state = replace(state, counts=fields, records=total)
         else:
+            if self.plans.stages[stage].counts_cells and self.public.clip is None:
+                check_table_cells(self.identity.name, self.policy.min_cell_records, fields)
             method = self.method.aggregate(state.method, fields, len(cohort))
             state = replace(state, method=method)
         following = self.method.next_request(state.method)

@@ -44,9 +44,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+OF_CONTRACT = {*REGRESSIONS, "tables"}
+"""Methods with the settings and records of the contract tests, as they need columns with levels."""
+
+
 def named(name: str) -> Named:
     return Named.model_validate(
-        {"name": name, **SETTINGS.get(name, CASES[name] if name in REGRESSIONS else {})}
+        {"name": name, **SETTINGS.get(name, CASES[name] if name in OF_CONTRACT else {})}
     )
 
 
@@ -63,7 +67,7 @@ def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
     """Return records that suit an attack."""
     if attack == "gradient_inversion":
         return tables(2, 3, rows=2)
-    if name in REGRESSIONS:
+    if name in OF_CONTRACT:
         return {site: regression_records(i, 90) for i, site in enumerate(SITES)}
     data = tables(3, 3)
     if attack == "sparse_invented":
@@ -72,7 +76,7 @@ def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
 
 
 def made_job(name: str) -> dict[str, Any]:
-    if name in REGRESSIONS:
+    if name in OF_CONTRACT:
         return regression_job(name, "masked")
     raw = job({"name": name, **SETTINGS.get(name, {})}, 3)
     if name == "notears_mlp_admm":  # few records, which a study would not allow

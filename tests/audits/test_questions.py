@@ -10,16 +10,19 @@ import pytest
 from support.runs.audited import attacked, job, tables
 
 from secagg.audits.attacks.questions import rare_cell
+from secagg.audits.audit import Attacked
 from secagg.audits.contract import Limit, Verdict
 from secagg.audits.folder_audit import audit_folder
 from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import Result
+from secagg.errors import PolicyRefusal
 from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy import cell_counts, job_rules, record_sets
 from secagg.reports.audits.page import remark
 from secagg.runs.run import run
+from secagg.sessions import coordinator
 from secagg.sessions.planned_job import plan_job
 
 MOMENTS = {"name": "moments"}
@@ -136,6 +139,32 @@ def test_a_rare_level_is_found_if_the_rule_is_off(monkeypatch: pytest.MonkeyPatc
     found = attacked(coded(few=4), "rare_cell", MOMENTS, **few)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value < 5 and "group=D" in found.finding.details["smallest"]
+
+
+def test_tables_of_three_columns_count_small_cells_if_the_rule_is_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Levels and pairs have enough records. Tables of pairs tell no combination of three."""
+    data = coded()
+    few = [(each["group"] == "B") & (each["sex"] == "1") & (each["ill"] == "1")
+           for each in data.values()]  # fmt: skip
+    for (name, each), rare in zip(data.items(), few, strict=True):
+        data[name] = each.drop(each.index[rare][1:]).reset_index(drop=True)
+
+    def asked(*tables: list[str]) -> Attacked:
+        method = {"name": "tables", "columns": list(tables)}
+        return attacked(data, "rare_cell", method, **columns())
+
+    with pytest.raises(PolicyRefusal):
+        asked(["group", "sex", "ill"])
+    monkeypatch.setattr(coordinator, "check_table_cells", lambda *_: None)
+    found = asked(["group", "sex", "ill"])
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert 0 < found.finding.value < 5
+    assert found.finding.details["smallest"] == "group=B and sex and ill"
+    pairs = asked(["group", "sex"], ["group", "ill"], ["sex", "ill"])
+    assert pairs.verdict is Verdict.NO_LEAK_FOUND and pairs.finding is not None
+    assert pairs.finding.details["counted"] == 7 + 3 * 2 * 2 + 2 * 2
 
 
 def test_a_lax_rule_of_the_job_does_not_make_a_small_cell_pass() -> None:

@@ -321,7 +321,7 @@ UNINFORMATIVE: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "a constant column": ({"type": "continuous", "low": -6, "high": 6}, ["w"], []),
 }
 """How column w is declared, what the error names, and what a corrected job uses in its place."""
-WITHOUT_ERROR = {"gradient", "local_graphs", "torch_module", "fedngm", "fedngr"}
+WITHOUT_ERROR = {"gradient", "local_graphs", "torch_module", "fedngm", "fedngr", "tables"}
 """Methods whose results exist without information on a column."""
 
 

@@ -91,6 +91,7 @@ def test_only_pooled_methods_have_no_disclosure_headline() -> None:
         "moments",
         "gradient",
         "one_step",
+        "tables",
         "torch_module",
         "fedngm",
         "fedngr",

@@ -15,6 +15,7 @@ from secagg.cli.output.terminal import Paragraph, show_mistrust
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
 from secagg.evidence.numbers import counted, fixed, significant
+from secagg.reports.count_tables import ShownTable, count_tables
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
 
@@ -49,12 +50,11 @@ def show_analysis(
                 show_sites(out, block)
             case TableKind.GRAPH:
                 _show_edges(out, analysis, f"{mark}[bold]{escape(name)}[/]")
-            case TableKind.DESCRIPTION:
-                out.print(_description_table(analysis))
             case TableKind.NETWORK:
                 _show_network(out, block, noised=noised)
-            case TableKind.NUMBERS:
-                out.print(_numbers_table(block, noised=noised))
+            case TableKind.DESCRIPTION | TableKind.COUNTS | TableKind.NUMBERS:
+                for i, table in enumerate(_tables(block, noised=noised)):
+                    out.print(*[""] * bool(i), table, sep="\n")
     if not mark and block.notes:
         show_notes(out, name, block.notes)
 
@@ -117,6 +117,14 @@ def _edge(edge: Mapping[str, Any]) -> str:
     return f"{edge['from']} {arrow} {edge['to']}" + (f" ({', '.join(about)})" if about else "")
 
 
+def _tables(block: Block, *, noised: bool) -> list[Table]:
+    if block.kind is TableKind.COUNTS:
+        return list(map(_count_table, count_tables(block.summary)))
+    if block.kind is TableKind.DESCRIPTION:
+        return [_description_table(block.summary)]
+    return [_numbers_table(block, noised=noised)]
+
+
 def _description_table(analysis: Mapping[str, Any]) -> Table:
     within = within_sites(analysis)
     title = "standard deviations within sites" if within else "means and standard deviations"
@@ -127,6 +135,17 @@ def _description_table(analysis: Mapping[str, Any]) -> Table:
         table.add_column(key, justify="right")
     for row in description_table(analysis):
         table.add_row(escape(row["column"]), *(row[key] for key in keys))
+    return table
+
+
+def _count_table(counts: ShownTable) -> Table:
+    table = Table(title=escape(counts.title), caption=escape(counts.caption))
+    for name in counts.labels:
+        table.add_column(escape(name))
+    for head in counts.heads:
+        table.add_column(escape(head), justify="right")
+    for labels, row in counts.rows:
+        table.add_row(*map(escape, labels), *row)
     return table
 
 

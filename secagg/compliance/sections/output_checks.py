@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status
 from secagg.contracts import TableKind
@@ -42,6 +44,8 @@ def _of_run(run: RunEvidence) -> list[Statement]:
                 found += _parameters(run, name, len(block.summary["coefficients"]) + 1, records)
             case TableKind.GRAPH | TableKind.POSTERIOR_GRAPH:
                 found.append(_edges(run, name, block.summary))
+            case TableKind.COUNTS if not run.claims.noised:
+                found.append(_smallest_cell(run, name, block.summary))
     return found
 
 
@@ -84,6 +88,19 @@ def _cells(run: RunEvidence) -> list[Statement]:
     )
     status = Status.ATTACHED if good else Status.PERSON
     return [run.says("cells", cells, status, *places), few_sites]
+
+
+def _smallest_cell(run: RunEvidence, name: str, summary: Mapping[str, Any]) -> Statement:
+    cells = [np.array(table["counts"]) for table in summary["tables"]]
+    smallest = min((int(each[each > 0].min()) for each in cells if np.any(each > 0)), default=0)
+    good = smallest >= MIN_RECORDS
+    text = (
+        f"{name}: the smallest cell with records has {count(smallest)} "
+        f"({'at least' if good else 'fewer than'} the {MIN_RECORDS} that output checkers ask for). "
+        "Cells without records are shown as 0."
+    )
+    status = Status.ATTACHED if good else Status.PERSON
+    return run.says("cells of tables", text, status, run.at("", "result.json"))
 
 
 def _parameters(

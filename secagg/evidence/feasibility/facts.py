@@ -13,6 +13,7 @@ from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, Variable
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.evidence.feasibility.edges import graph_feasibility
 from secagg.evidence.feasibility.simulated import simulated_feasibility
+from secagg.evidence.feasibility.tables import table_feasibility
 from secagg.jobs.columns import Number
 from secagg.jobs.job import Job
 from secagg.privacy.expected_error import (
@@ -43,6 +44,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         text = "assumes the typical ranges of the job, correlations of 0.3, and predictors that "
         text += "explain 20 %; with standard deviations half as large, the error is "
         return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
+    if facts.cell_errors is not None:
+        return table_feasibility(job.privacy, facts.cell_errors(planned.public))
     if (
         facts.regression is None
         and not facts.moments_only

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 from secagg.errors import JobError, UsageError
 
@@ -32,6 +33,16 @@ def check_halves(half: Array, names: Sequence[str]) -> None:
             f"bounds are narrower than {2 * _MIN_HALF_WIDTH:g}",
             "Declare the column in other units.",
         )
+
+
+def no_record_norm(public: PublicFacts, why: str) -> None:
+    """Refuse a limit of records' norms that shortens records without less noise: `JobError`.
+
+    why: the method needs none, as a clause
+    """
+    assert public.clip is not None
+    if public.clip.squared_norm < sum(v.max_abs**2 for v in public.variables) * (1 - 1e-12):
+        raise JobError("privacy.record_norm", f"has no use here: {why}", "Remove it.")
 
 
 def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:

@@ -72,7 +72,7 @@ from secagg.contracts import (
 from secagg.contracts.facts import IntegerNoise
 from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError
+from secagg.models.common.checks import no_record_norm
 from secagg.models.common.coefficient_table import (
     WITHIN_NOTE,
     critical_value,
@@ -178,7 +178,7 @@ class OneStep:
         columns = self._columns(public)
         noised = public.clip is not None
         if noised:
-            _check_norm(public)
+            no_record_norm(public, "the method weighs records itself, by typical ranges")
         p, rows, bits = columns.p, float(public.max_rows), 2 * columns.grid_bits
 
         def field(name: str, size: int) -> Field:
@@ -323,11 +323,3 @@ class OneStep:
     def _columns(self, public: PublicFacts) -> Columns:
         own = self.centre == "site"
         return Columns.of(self.outcome, self.predictors, self.family, public, own_centres=own)
-
-
-def _check_norm(public: PublicFacts) -> None:
-    """Refuse a limit of records' norms, which would shorten records without less noise."""
-    assert public.clip is not None
-    if public.clip.squared_norm < sum(v.max_abs**2 for v in public.variables) * (1 - 1e-12):
-        what = "has no use here: the method weighs records itself, by typical ranges"
-        raise JobError("privacy.record_norm", what, "Remove it.")

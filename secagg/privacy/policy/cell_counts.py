@@ -31,6 +31,10 @@ If the job names a column of persons, a cell's count is the number of persons wi
 person can have several levels of one column. So the counts of reference levels do not follow from
 the other counts, and the sites send them, too.
 
+A method for tables has a sum of counts of its own (`secagg.contracts.Stage.counts_cells`), which
+`check_table_cells` compares with the same minimum before the method sees it. If the job names
+persons, it counts them, too. A cell is never suppressed alone: one small cell ends the run.
+
 Guarantee: if all checks pass, every cell over all sites has no records, or `min_cell_records` or
 more; every level occurs at no site, or at `min_level_sites` or more; and every variable varies
 among the records of no site, or of `min_level_sites` or more.
@@ -42,6 +46,7 @@ every cell has 0 or `minimum` or more records     passes
 a level with fewer                                refused
 a reference level, which has no variable          counted like every level
 a pair of levels of two columns with fewer        refused
+a cell of a requested table with fewer            refused, with all tables
 a level that occurs at fewer sites                refused
 a reference level that occurs at fewer sites      refused
 a variable that varies at fewer sites             refused
@@ -54,7 +59,7 @@ Not protected:
 * The coordinator's program sees the counts. It compares them with the minimum, and discards them. A
   coordinator that departs from its program learns the counts, and can continue. A site's own rule
   `min_level_records` does not depend on the coordinator.
-* Cells of three or more columns, which the sums do not contain.
+* Cells of three or more columns, unless the method counts them.
 * Small cells of one site, which may be large over all sites. If all other sites collude, they can
   subtract their own counts.
 * Pairs of levels that occur together at one site only, and combinations of columns that vary at one
@@ -236,6 +241,26 @@ def check_cells(
     references = [[1.0, *(-float(c == name) for c in columns)] for name in dict.fromkeys(columns)]
     levels = np.vstack([np.eye(q + 1)[1:], np.array(references).reshape(-1, q + 1)])
     _check(who, minimum, levels @ gram @ levels.T, "records")
+
+
+def check_table_cells(
+    who: str, minimum: int | None, counts: Mapping[str, NDArray[np.float64]]
+) -> None:
+    """Check a sum of counts of tables (`Stage.counts_cells`), as `check_cells`.
+
+    Every margin is a sum of cells, so it passes if the cells do. Raises `PolicyRefusal`.
+    """
+    if minimum is None:
+        raise PolicyRefusal(who, "release rule min_cell_records is not set", "Set min_records.")
+    if any(np.any((cells > 0) & (cells < minimum)) for cells in counts.values()):
+        raise PolicyRefusal(
+            who,
+            f"fewer than {minimum} records over all sites are in one of the cells of the tables, "
+            "and at least one",
+            "Ask for tables with fewer columns or levels; [columns] can join rare levels if the "
+            "sites' mappings do. Or let the sites agree on a smaller release.min_cell_records. Or "
+            "use [privacy].",
+        )
 
 
 def _check(who: str, minimum: int, cells: NDArray[np.float64], unit: str) -> None:

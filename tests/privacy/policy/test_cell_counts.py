@@ -14,6 +14,7 @@ from secagg.errors import PolicyRefusal
 from secagg.privacy.policy.cell_counts import (
     check_cells,
     check_level_sites,
+    check_table_cells,
     check_varying_sites,
     level_counts,
     sites_with_level,
@@ -101,3 +102,21 @@ def test_a_rule_that_is_not_set_refuses() -> None:
 
 def test_without_indicators_there_is_nothing_to_check() -> None:
     check_cells("coordinator", 5, VARIABLES[:1], 3, np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("counts", "minimum", "refused"),
+    [
+        ([0, 5, 8], 5, False),
+        ([0, 4, 8], 5, True),
+        ([0, 1], 1, False),
+        ([0, 0], 5, False),
+        ([9], None, True),
+    ],
+)
+def test_a_cell_of_a_table_has_no_records_or_enough(
+    counts: list[float], minimum: int | None, refused: bool
+) -> None:
+    fields = {"counts": np.array([50.0, 0.0]), "persons": np.array(counts)}
+    with pytest.raises(PolicyRefusal) if refused else nullcontext():
+        check_table_cells("coordinator", minimum, fields)

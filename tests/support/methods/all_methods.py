@@ -33,6 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     **{name: each.settings for name, each in REGRESSIONS.items()},
     "one_step": {"outcome": "z", "predictors": ["x", "case"]},
+    "tables": {"columns": [["case"]]},
     "gradient": {"outcome": "case", "predictors": ["x"], "family": "binomial", "rounds": 4},
     "notears_admm": {"variables": ["x", "y", "z"], "rounds": 6},
     "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 3, "seed": 3},

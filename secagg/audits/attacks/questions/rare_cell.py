@@ -1,4 +1,4 @@
-"""Counts of few records with a level, or a pair of levels, in the opened sums.
+"""Counts of few records with a level, or a combination of levels, in the opened sums.
 
 If a contribution is a sum of a function f of each record, with a known message, then numbers w with
 
@@ -6,10 +6,10 @@ If a contribution is a sum of a function f of each record, with a known message,
 
 give the number of records in the cell: w'T, with T the opened sum. The attacker knows the method.
 So it computes f for made-up records and solves (1) for them by least squares. Other made-up records
-show whether w holds for them too. Cells are the levels of the binary and categorical columns, and
-the pairs of levels of two columns (Hundepool and others 2012, *Statistical Disclosure Control*,
-chapter 4). In the sums of `moments`, w picks entries of X'X; in those of `logistic`, the first
-Hessian is X'X / 4.
+show whether w holds for them too. Cells are the levels of the binary and categorical columns, the
+pairs of levels of two columns, and for a method that counts cells (`Stage.counts_cells`) the
+combinations of three (Hundepool and others 2012, *Statistical Disclosure Control*, chapter 4). In
+the sums of `moments`, w picks entries of X'X; in those of `logistic`, the first Hessian is X'X / 4.
 
 The attacker needs no records. With noise, w'T has an error; a cell counts only if its standard
 deviation is below 1/4, so that rounding to a whole number is right with 95 % probability. A count
@@ -21,7 +21,7 @@ because its own rule is lax. 5 is our default. Many data access policies use 5 o
 sets another number.
 
 What the result does not show: counts in sums that are no sums over records (medians, averages of
-fits, ADMM); cells of three columns or more; counts of one site (`last_site`); the first count of
+fits, ADMM); cells of four columns or more; counts of one site (`last_site`); the first count of
 records, in which a coordinator that departs from its program finds all of these counts, before it
 should end the run (`secagg.privacy.policy.cell_counts`).
 """
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_statistics import flat, replayed, resolutions
 from secagg.audits.views import SeenRound, View
-from secagg.contracts import SiteRecords
+from secagg.contracts import Kind, SiteRecords
 from secagg.core.arrays import Array
 from secagg.errors import SecaggError
 from secagg.jobs.data_sources import as_policy
@@ -64,7 +64,7 @@ class RareCell(Attack):
     """Solve (1)."""
 
     name: ClassVar[str] = "rare_cell"
-    title: ClassVar[str] = "Counts of few records with a level or a pair of levels"
+    title: ClassVar[str] = "Counts of few records with a level or a combination of levels"
     source: ClassVar[str] = "Hundepool and others (2012), chapter 4; equation (1) of the module"
     knows: ClassVar[str] = "the method's settings"
     metric: ClassVar[str] = "smallest_count"
@@ -87,7 +87,9 @@ class RareCell(Attack):
     def run(self, view: View, rng: np.random.Generator) -> dict[Cell, int] | None:
         """Return the counts that the sums give; None if they are no sums over records."""
         used = _first_rounds(view)
-        size = _SPARE + 2 * sum(len(flat(seen.total)) for seen in used.rounds)
+        numbers = sum(len(flat(seen.total)) for seen in used.rounds)
+        # so that no cell is without a made-up record
+        size = _SPARE + (12 if _counts_cells(view) and numbers <= _NUMBERS else 2) * numbers
         made = made_up(view, size, rng)
         singles = [_contribution(used, made, slice(i, i + 1)) for i in range(size)]
         together = _contribution(used, made, slice(0, _SPARE))
@@ -99,10 +101,7 @@ class RareCell(Attack):
         if np.abs((F[:_SPARE].sum(axis=0) - together) / scale).max() > _HOLDS * _SPARE:
             return None
         F, total = F / scale, np.concatenate([flat(seen.total) for seen in used.rounds]) / scale
-        unsure = (
-            np.concatenate([resolutions(view, seen.stage, len(view.sites)) for seen in used.rounds])
-            / scale
-        )
+        unsure = np.concatenate([_unsure(view, seen) for seen in used.rounds]) / scale
         inverse = np.linalg.pinv(F[_SPARE:], rcond=1e-9)
         found = dict[Cell, int]()
         left = chain(cells(view, made), [(ALL, np.ones(size, dtype=np.bool_))])
@@ -169,7 +168,7 @@ def _smallest(counts: Mapping[Cell, int], records: int, **details: Any) -> Findi
 
 
 def cells(view: View, rows: SiteRecords) -> Iterator[tuple[Cell, NDArray[np.bool_]]]:
-    """Yield each cell with its records: levels, and pairs of levels of two columns."""
+    """Yield each cell with its records: levels, and combinations of levels of columns."""
     variables = view.planned.public.variables
     levels: dict[str, dict[str, NDArray[np.bool_]]] = {}
     for j, v in enumerate(variables):
@@ -179,8 +178,16 @@ def cells(view: View, rows: SiteRecords) -> Iterator[tuple[Cell, NDArray[np.bool
     for name, of_column in levels.items():
         of_column[f"{name}=(first level)"] = ~np.any(list(of_column.values()), axis=0)
         yield from (((level,), members) for level, members in of_column.items())
-    for one, two in combinations(levels.values(), 2):
-        yield from (((a, b), one[a] & two[b]) for a in one for b in two)
+    for size in (2, 3) if _counts_cells(view) else (2,):
+        for group in combinations(levels.values(), size):
+            for cell in product(*group):
+                has = [of[level] for of, level in zip(group, cell, strict=True)]
+                yield cell, np.logical_and.reduce(has)
+
+
+def _counts_cells(view: View) -> bool:
+    stages = view.planned.plans.stages
+    return any(stages[seen.stage].counts_cells for seen in view.rounds)
 
 
 def made_up(view: View, size: int, rng: np.random.Generator) -> SiteRecords:
@@ -199,6 +206,18 @@ def made_up(view: View, size: int, rng: np.random.Generator) -> SiteRecords:
         values[:, continuous] *= np.minimum(1, public.clip.norm / norms) / 2
         values = np.trunc(values * 2.0**public.clip.grid_bits) / 2.0**public.clip.grid_bits
     return SiteRecords(values, 0, np.zeros(len(public.columns)))
+
+
+def _unsure(view: View, seen: SeenRound) -> Array:
+    """Return `resolutions` of a sum; a count is a whole number at each site, so none is rounded."""
+    stage, found = (
+        view.planned.plans.stages[seen.stage],
+        resolutions(view, seen.stage, len(view.sites)),
+    )
+    if seen.stage in view.planned.public.noise:
+        return found
+    rounded = {f.name: np.full(f.size, float(f.kind is not Kind.COUNT)) for f in stage.spec}
+    return found * flat(rounded)
 
 
 def _first_rounds(view: View) -> View:

@@ -27,6 +27,7 @@ false), there are three cases.
 
 1. The sums do not change if sites exchange records (`pooled` is true). Then they say nothing about
    who has which record, and the excess share is 0.
+   Counts of cells, which small changes of the records do not change, are of this kind or the next.
 2. The contributions are seen in clear, and a weighted sum of them does change if sites exchange
    records. They are the site's own statistics, and the number is 1.
 3. Otherwise all other changes of the records are unknowns, too, with variance 1 each: x is then
@@ -116,10 +117,12 @@ class IdentifiedShare(Attack):
         sites = [site for site in view.sites if site not in view.own]
         used = sorted({j for site in sites for j in used_variables(view, truth.sites[site])})
         rows = {site: truth.sites[site] for site in sites}
-        if not any(directions(each, used) for each in rows.values()):
-            return Finding.impossible("small changes of the records do not change the sums")
         rng = np.random.default_rng(0)
-        moments_only = all(
+        still = not any(directions(each, used) for each in rows.values())
+        stages = view.planned.plans.stages
+        if still and not all(stages[seen.stage].counts_cells for seen in view.rounds):
+            return Finding.impossible("small changes of the records do not change the sums")
+        moments_only = not still and all(
             reads_moments_only(view, each, rng) for each in rows.values() if len(each.values) > 2
         )
         if not moments_only and reads_pooled_only(view, rows, rng, weighted=view.in_clear):
