@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, Variable
+from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, PublicFacts, Variable
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.evidence.feasibility.edges import graph_feasibility
 from secagg.evidence.feasibility.simulated import simulated_feasibility
@@ -77,10 +77,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         law,
         stated=_in_order(variables, stated, "" if regression is None else regression.outcome),
     )
-    if clip.whole:
-        size = _size_of_indicators(planned.public.variables)
-        beside = clip.mean_square - clip.constant**2
-        assumed = replace(assumed, squared_norm=beside, indicator_size=size, indicator_spread=size)
+    assumed = _relative(assumed, planned.public)
     others = [v for v in planned.public.variables if v not in variables]
     assumed = replace(assumed, others=_squared_length(others, stated, assumed.indicator_size))
     noised = _planned_noise(planned, guarantee)
@@ -149,10 +146,19 @@ def _in_order(
     return tuple(stated.get(v.column) for v in sorted(numbers, key=place))
 
 
-def _size_of_indicators(variables: Sequence[Variable]) -> float:
-    """Return the typical size of indicators that are relative to their typical shares."""
-    found = [v.typical_spread for v in variables if v.indicator]
-    return float(np.sqrt(np.mean(np.square(found)))) if found else Assumptions.indicator_size
+def _relative(assumed: Assumptions, public: PublicFacts) -> Assumptions:
+    """Return what is assumed of whole records, if they are relative to typical ranges.
+
+    Their limit is for the constant, too, which has its share in it.
+    """
+    if public.clip is None or not public.clip.whole:
+        return assumed
+    squares = [v.typical_spread**2 for v in public.variables]
+    share = sum(squares) / (sum(squares) + public.clip.constant**2)
+    of_levels = [v.typical_spread**2 for v in public.variables if v.indicator] or [0.01]
+    size = math.sqrt(float(np.mean(of_levels)))
+    limit = public.clip.mean_square * share
+    return replace(assumed, squared_norm=limit, indicator_size=size, indicator_spread=size)
 
 
 def _squared_length(variables: Sequence[Variable], stated: _Stated, of_indicator: float) -> float:
