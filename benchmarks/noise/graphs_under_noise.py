@@ -7,8 +7,9 @@
 Ten columns of variance 1 from a random graph with `--edges` edges, weights of 0.3 to 0.8 in size,
 at four sites with `--rows` records each. Bounds are -5 to 5, so every column has the spread that
 `secagg plan` assumes. `--close`: closely related columns, those of `benchmarks.noise.pooled_graphs`
-in standard deviations, at ten sites with 1000 records each. `known`: sites know the variances of
-the noise. `plain`: the same method on the same noisy moments, without their variances.
+in standard deviations, at ten sites with 1000 records each. `--typical`: records relative to
+typical ranges of one standard deviation about 0, in place of record_norm. `known`: sites know the
+variances of the noise. `plain`: the same method on the same noisy moments, without them.
 """
 
 from __future__ import annotations
@@ -56,9 +57,14 @@ def close(seed: int) -> tuple[Any, Any, float]:
     return records.truth, X, NORM * D**0.5 / WIDTH
 
 
-def job_of(method: dict[str, Any], epsilon: float, d: int = D, **privacy: Any) -> dict[str, Any]:
-    """Return the job, with noise once at the site."""
-    column = {"type": "continuous", "low": -5, "high": 5}
+def job_of(
+    method: dict[str, Any], epsilon: float, d: int = D, typical: float | None = None, **privacy: Any
+) -> dict[str, Any]:
+    """Return the job, with noise once at the site; typical: half of the typical ranges."""
+    column: dict[str, Any] = {"type": "continuous", "low": -5, "high": 5}
+    norm: dict[str, Any] = {"record_norm": 1.2}
+    if typical is not None:
+        column["typical"], norm = [-typical, typical], {}
     return {
         "title": "Graphs under noise",
         "sites": {"max_rows": 100_000},
@@ -67,7 +73,7 @@ def job_of(method: dict[str, Any], epsilon: float, d: int = D, **privacy: Any) -
         "protocol": {"name": "plain"},
         "release": {"min_sites": 4, "min_records": 5},
         "privacy": {
-            "placement": "site", "epsilon": epsilon, "delta": 1e-5, "record_norm": 1.2, **privacy,
+            "placement": "site", "epsilon": epsilon, "delta": 1e-5, **norm, **privacy,
         },
     }  # fmt: skip
 
@@ -131,6 +137,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--edges", type=int, default=10)
     parser.add_argument("--close", action="store_true")
+    parser.add_argument("--typical", action="store_true")
     parser.add_argument("--seeds", default="0-19")
     parser.add_argument("--threshold", type=float, default=None)
     parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0, 4.0, 8.0])
@@ -149,10 +156,17 @@ def main() -> None:
             rng = np.random.default_rng(seed)
             if given.close:
                 truth, X, norm = close(seed)
-                drawn = noisy_sites(job_of(method, epsilon, record_norm=norm), X, rng, sites=10)
+                job = job_of(method, epsilon, record_norm=norm)
+                if given.typical:
+                    spread = float(X.std())
+                    job = job_of(method, epsilon, D, spread, expected_records=len(X))
+                drawn = noisy_sites(job, X, rng, sites=10)
             else:
                 truth, X = simulated(rng, given.edges, given.rows)
-                drawn = noisy_sites(job_of(method, epsilon), X, rng)
+                job = job_of(method, epsilon)
+                if given.typical:
+                    job = job_of(method, epsilon, D, 1.0, expected_records=len(X))
+                drawn = noisy_sites(job, X, rng)
             made, public, rows = drawn
             found["known"].append(errors(result_of(made, public, rows, rng), truth))
             plain = without_variances(public, rows)

@@ -7,8 +7,9 @@
 Four sites of 400 records each (or `--sites`, `--rows`), four predictors with correlations of 0.3,
 slopes with means 0.5, 0.3, 0 and 0.2 (with `--drawn`, normal ones with standard deviation 0.3) and
 normal differences between sites with the standard deviation `--spread`, columns within -4 to 4,
-record_norm 1.2, nominal level 90 %. A site's own interval under sparse_regression, whose result has
-no quantiles there, is the mean plus and minus 1.645 standard deviations.
+record_norm 1.2 (or `--typical` ranges of -1 to 1), nominal level 90 %. A site's own interval under
+sparse_regression, whose result has no quantiles there, is the mean plus and minus 1.645 standard
+deviations.
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ def records(rng: np.random.Generator, rows: int, slopes: Array) -> pd.DataFrame:
 
 def job(given: argparse.Namespace, columns: list[str]) -> dict[str, Any]:
     """Return the job."""
+    column: dict[str, Any] = {"type": "continuous", "low": -4, "high": 4}
+    norm: dict[str, Any] = {"record_norm": 1.2}
+    if given.typical:
+        column["typical"], norm = [-1.0, 1.0], {"expected_records": given.sites * given.rows}
     more = {"rounds": given.rounds} if given.method == "sparse_regression" else {}
     found: dict[str, Any] = {
         "title": "Coverage",
         "sites": {"max_rows": 5000},
-        "columns": {name: {"type": "continuous", "low": -4, "high": 4} for name in columns},
+        "columns": dict.fromkeys(columns, column),
         "method": {"name": given.method, "outcome": "y", "level": 0.9, **more},
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 5},
-        "privacy": {
-            "placement": "site", "epsilon": given.epsilon, "delta": 1e-5, "record_norm": 1.2,
-        },
+        "privacy": {"placement": "site", "epsilon": given.epsilon, "delta": 1e-5, **norm},
     }  # fmt: skip
     if given.epsilon == np.inf:
         del found["privacy"]
@@ -95,6 +98,7 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.0)
     parser.add_argument("--as-if-exact", action="store_true", help="fedlin_hm2 ignores the noise")
     parser.add_argument("--drawn", action="store_true", help="the means of slopes are drawn")
+    parser.add_argument("--typical", action="store_true", help="typical ranges, no record_norm")
     given = parser.parse_args()
     if given.as_if_exact:
         FedLinHm2.knows_noise = property(lambda _: False)  # type: ignore[method-assign, assignment]

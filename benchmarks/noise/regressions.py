@@ -9,6 +9,7 @@ method with normal noise of the planned variance (`secagg.evidence.feasibility.s
 Delta is 1e-5, one site may collude. Methods:
 
     one_step            scores at a first estimate
+    moments, typical    least squares from one noisy sum of moments relative to typical ranges
     moments, norm R     least squares from one noisy sum of moments; R is `privacy.record_norm`, in
                         units of the mean norm of the records: the best of several is hindsight
     gradient            logistic regression in 20 noisy gradient rounds; it has no intervals
@@ -49,12 +50,14 @@ def methods(study: Study) -> list[str]:
     norms = [f"moments, norm {norm}" for norm in NORMS]
     if study.family == "binomial":
         return ["one_step", "gradient"]
-    return ["one_step", "moments", *norms]
+    return ["one_step", "moments, typical", "moments", *norms]
 
 
 def planned(study: Study, method: str, epsilon: float, sites: int, norm: float) -> Planned:
+    """Return the plan; `moments` without typical ranges unless the method's name ends with that."""
     fit: dict[str, Any] = {"outcome": study.outcome, "predictors": study.predictors}
     privacy = {"placement": "round", "epsilon": epsilon, "delta": 1e-5}
+    columns = study.columns
     if method == "one_step":
         settings = {"name": "one_step", "family": study.family, **fit}
     elif method == "gradient":
@@ -64,10 +67,15 @@ def planned(study: Study, method: str, epsilon: float, sites: int, norm: float) 
         privacy["placement"] = "sum"
         if norm:
             privacy["record_norm"] = norm
+        if method == "moments, typical":
+            privacy["expected_records"] = len(study.table)
+        else:
+            columns = {name: {k: v for k, v in column.items() if k != "typical"}
+                       for name, column in columns.items()}  # fmt: skip
     job = {
         "title": "Noise",
         "sites": {"max_rows": 100_000},
-        "columns": study.columns,
+        "columns": columns,
         "method": settings,
         "protocol": {"name": "masked"},
         "release": {"min_sites": 3, "min_records": 10},
@@ -147,7 +155,8 @@ def _study(name: str, family: str) -> Study:
 def _plan(name: str, family: str, method: str, epsilon: float, sites: int) -> Planned:
     plan = planned(_study(name, family), method, epsilon, sites, 0.0)
     if method.startswith("moments, norm"):
-        spread = [v.typical_spread**2 + v.typical_centre**2 for v in plan.public.variables]
+        guesses = planned(_study(name, family), "one_step", epsilon, sites, 0.0).public.variables
+        spread = [v.typical_spread**2 + v.typical_centre**2 for v in guesses]
         norm = float(method.rsplit(maxsplit=1)[-1]) * math.sqrt(sum(spread))
         return planned(_study(name, family), method, epsilon, sites, norm)
     return plan

@@ -147,6 +147,8 @@ class Variable:
     count: whether x is a whole number, at least 0
     log: whether x is the natural logarithm of the values in the table
     typical_centre, typical_spread: a public guess of the mean and standard deviation of u
+    relative: whether u is relative to the typical range, and not to the bounds
+        (`secagg.jobs.typical_ranges`). It may then exceed 1, and records are shortened
     """
 
     name: str
@@ -158,11 +160,12 @@ class Variable:
     log: bool = False
     typical_centre: float = 0.0
     typical_spread: float = 0.2
+    relative: bool = False
 
     @property
     def max_abs(self) -> float:
         """The largest |u| that the public bounds allow."""
-        return 0.5 / self.half_range if self.indicator else 1.0
+        return 0.5 / self.half_range if self.indicator and not self.relative else 1.0
 
 
 @dataclass(frozen=True)
@@ -226,16 +229,18 @@ class NoisyMatrix:
         (variables + 1, variables + 1), symmetric, maybe not positive semidefinite
     variance: the noise's variances, same shape. The entries of the upper triangle are independent
         and nearly normal
+    constant: c of the vectors (c, u) whose moments were released
     """
 
     matrix: NDArray[np.float64]
     variance: NDArray[np.float64]
+    constant: float = 0.5
 
     def select(self, variables: NDArray[np.int64]) -> NoisyMatrix:
         """Return the moments of the variables at these positions."""
         rows = np.concatenate([[0], 1 + variables])
         at = np.ix_(rows, rows)
-        return NoisyMatrix(self.matrix[at], self.variance[at])
+        return NoisyMatrix(self.matrix[at], self.variance[at], self.constant)
 
 
 @dataclass(frozen=True)
@@ -260,6 +265,7 @@ class SiteRecords:
         record, and with a value outside the bounds of each column
     expert_edges: the pairs of columns that the site's experts join; None if they name no graph
     lacking: the declared columns that the site does not have. Their `values` are 0
+    constants: for each record, the c of `Clip.whole`, shortened with the record; empty otherwise
     """
 
     values: NDArray[np.float64]
@@ -275,6 +281,7 @@ class SiteRecords:
     concerned: tuple[int, ...] = ()
     expert_edges: tuple[tuple[str, str], ...] | None = None
     lacking: tuple[str, ...] = ()
+    constants: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def person_codes(self) -> NDArray[np.int64]:
@@ -288,6 +295,13 @@ class SiteRecords:
         """The number of persons; of records, if no column names persons."""
         return len(np.unique(self.persons)) if len(self.persons) else len(self.values)
 
+    @property
+    def whole(self) -> NDArray[np.float64]:
+        """The records with their constants, if these differ."""
+        if not len(self.constants):
+            return self.values
+        return np.column_stack([self.constants, self.values])
+
     def held(self, public: PublicFacts) -> SiteRecords:
         """Return the records without the variables of columns that the site lacks."""
         if not self.lacking:
@@ -298,4 +312,7 @@ class SiteRecords:
 
     def part(self, start: int, end: int) -> SiteRecords:
         """Return so many of the records, with the counts of all."""
-        return replace(self, values=self.values[start:end], persons=self.persons[start:end])
+        return replace(
+            self, values=self.values[start:end], persons=self.persons[start:end],
+            constants=self.constants[start:end],
+        )  # fmt: skip

@@ -82,10 +82,12 @@ class MomentsOnly:
         noise once (`secagg.sessions.site_moments`). If false, the method adds its noise itself
     knows_noise: whether intervals and probabilities then account for this noise
         (`SiteRecords.noisy`)
+    released: whether the contributions are these moments themselves
     """
 
     noise_at_site: bool = True
     knows_noise: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,12 +98,16 @@ class Clip:
     person_square: P^2. If the squared norms of a person's records add up to more than P^2, all
         these records are scaled down together. None if there is no such limit
     records_per_person: m, the largest number of records of a person at a site
+    constant: c, in moments of vectors (c, u), a multiple of the grid
+    whole: whether c is part of the record: R and P are then limits for (c, u), and scale it, too
     """
 
     squared_norm: float
     grid_bits: int
     person_square: float | None = None
     records_per_person: int = 1
+    constant: float = 0.5
+    whole: bool = False
 
     @property
     def norm(self) -> float:

@@ -47,7 +47,9 @@ def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
 def counted_variance(planned: Planned, sites: int) -> float:
     """Return the variance of the noise in the number of records of so many sites."""
     if planned.public.site_moments:
-        return sites * count_variance(planned.public.noise[SITE_MOMENTS])
+        public = planned.public
+        assert public.clip is not None
+        return sites * count_variance(public.noise[SITE_MOMENTS], public.clip)
     noise = planned.public.noise.get(COHORT)
     return 0.0 if noise is None else noise.sum_variance(sites, noise.site_variance(noise.min_sites))
 

@@ -43,8 +43,17 @@ from secagg.jobs.cells import read_column, record_number
 from secagg.jobs.columns import Binary, Column, Count, Number
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
+from secagg.jobs.typical_ranges import limit, reach, relative
+from secagg.models.common.clipped_moments import LEAST_WEIGHT
 from secagg.models.common.coefficient_table import INTERCEPT
-from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
+from secagg.privacy.clipping import (
+    cap_per_person,
+    choose_clip,
+    choose_whole_clip,
+    clip_persons,
+    clip_rows,
+    clip_whole,
+)
 from secagg.privacy.policy.questions import Question
 
 _MANY_CLIPPED_SHARE = 0.1
@@ -79,12 +88,14 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
             raise JobError("columns", f"{INTERCEPT!r} is reserved", "Rename the column.")
     clip, max_rows = None, job.sites.max_rows
     if noised:
-        implied = sum(v.max_abs**2 for v in variables)
         max_rows = max(max_rows, MIN_ROWS_UNDER_NOISE)
-        clip = choose_clip(
-            job.privacy.record_norm, implied, max_rows,
-            job.privacy.person_norm, job.privacy.records_per_person,
-        )  # fmt: skip
+        of_persons = job.privacy.person_norm, job.privacy.records_per_person
+        if (k := reach(job)) is None:
+            implied = sum(v.max_abs**2 for v in variables)
+            clip = choose_clip(job.privacy.record_norm, implied, max_rows, *of_persons)
+        else:
+            clip = choose_whole_clip(*limit(k, len(variables)), max_rows, *of_persons)
+            variables = tuple(map(relative, variables))
         if clip is None:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums under [privacy]", "Lower it."
@@ -102,6 +113,13 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
         levels={n: c.levels for n, c in job.columns.items() if not isinstance(c, Number)},
     )  # fmt: skip
     return public if job.public is None else replace(public, public_records=_public(job, public))
+
+
+def unshortened(public: PublicFacts) -> PublicFacts:
+    """Return the public facts by which records are read that stay here: whole ones as they are."""
+    if public.clip is None or not public.clip.whole:
+        return public
+    return replace(public, clip=None)
 
 
 def _public(job: Job, public: PublicFacts) -> NDArray[np.float64]:
@@ -242,10 +260,15 @@ def read_rows(
         complete = complete & (numbers != NOBODY)
         used = _first_ones(complete, numbers, records_per_person)
         persons = numbers[used]
-    # Rounding may give slightly more than 1 at a bound; the clip corrects this.
-    scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
+    scaled, constants = (design[used] - midpoints) / half, np.zeros(0)
+    if not any(v.relative for v in public.variables):  # rounding may give more than 1 at a bound
+        scaled = np.clip(scaled, -1.0, 1.0)
     scaled[:, [v.column in lacking for v in public.variables]] = 0.0
-    if public.clip is not None:
+    if public.clip is not None and public.clip.whole:
+        whole = clip_persons(clip_whole(scaled, public.clip), persons.tolist(), public.clip)
+        remarks += _far_away(whole[:, 0] / public.clip.constant, who)
+        constants, scaled = whole[:, 0], whole[:, 1:]
+    elif public.clip is not None:
         remarks += _shrunk(scaled, public.clip.norm, who)
         scaled = clip_persons(clip_rows(scaled, public.clip), persons.tolist(), public.clip)
     incomplete, surplus = int(len(table) - complete.sum()), int(complete.sum() - used.sum())
@@ -255,6 +278,7 @@ def read_rows(
     return SiteRecords(
         scaled, incomplete, counts, tuple(remarks), np.array(read.shares), used, who,
         surplus=surplus, persons=persons, concerned=concerned, lacking=lacking,
+        constants=constants,
     )  # fmt: skip
 
 
@@ -326,6 +350,17 @@ def _first_ones(
     used = complete.copy()
     used[complete] = cap_per_person(persons[complete].tolist(), records_per_person)
     return used
+
+
+def _far_away(factors: NDArray[np.float64], who: str) -> list[str]:
+    """Return a remark if records are shortened far more than with right typical ranges."""
+    mean = float(np.mean(factors**2)) if len(factors) else 1.0
+    if mean >= LEAST_WEIGHT:
+        return []
+    return [
+        f"{who}: the records lie far outside the typical ranges of the columns, and count as "
+        f"{mean:.0%} of a record on average. Results may be wrong. The guarantee holds either way"
+    ]
 
 
 def _shrunk(scaled: NDArray[np.float64], norm: float, who: str) -> list[str]:

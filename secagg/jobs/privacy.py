@@ -33,7 +33,8 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     this norm. A smaller limit means less noise and more bias. Each 0/1 variable adds 1/4 to the
     squared norm. A continuous variable adds the square of its scaled value, which is 0 at the
     middle of its bounds and 1 at either bound. If it is not set, the limit follows from the bounds,
-    and no record is scaled down."""
+    and no record is scaled down; or from `typical` ranges, if all columns state them (method
+    moments)."""
     person: str | None = Field(default=None, min_length=1)
     """The column that names the person of each record. The site reads this column and does not send
     it. If it is set, the guarantee protects all records of a person together; otherwise it protects

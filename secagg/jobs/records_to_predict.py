@@ -17,7 +17,7 @@ from secagg.contracts import Variable
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.jobs.columns import Column, Continuous, Number
-from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.jobs.design_matrix import public_facts, read_rows, unshortened
 from secagg.jobs.job import Job
 
 NEW_RECORDS_SOURCE = "the table to predict"
@@ -38,7 +38,8 @@ def in_own_units(job: Job, variables: Sequence[Variable], table: pd.DataFrame, w
     table = table.assign(**{n: _raised(c, table[n]) for n, c in present.items()})
     wide = columns | {name: _wide(column, table[name]) for name, column in present.items()}
     sites = job.sites.model_copy(update={"max_rows": max(len(table), 1)})
-    public = public_facts(job.model_copy(update={"columns": wide, "sites": sites}), SITES)
+    wide_job = job.model_copy(update={"columns": wide, "sites": sites})
+    public = unshortened(public_facts(wide_job, SITES))
     rows = read_rows(wide, table, public, NEW_RECORDS_SOURCE)
     if rows.incomplete:
         one = rows.incomplete == 1

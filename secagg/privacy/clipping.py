@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
-from secagg.core.arrays import shortened_to_grid
+from secagg.core.arrays import shortened, shortened_to_grid
 
 _MAX_GRID_BITS = 16
 _MIN_GRID_BITS = 8
@@ -76,16 +76,46 @@ def choose_clip(
     A sum over max_rows records of products of two variables must be exact in float64. In steps of
     2^-2g the sum is at most max_rows 4^g, which must not exceed 2^53.
     """
-    bits = min(_MAX_GRID_BITS, (53 - (max_rows - 1).bit_length()) // 2)
+    bits = _grid_bits(max_rows, 1.0)
     if bits < _MIN_GRID_BITS:
         return None
     square = implied if norm is None else min(norm**2, implied)
     return Clip(square, bits, None if person_norm is None else person_norm**2, records_per_person)
 
 
+def choose_whole_clip(
+    square: float,
+    constant: float,
+    max_rows: int,
+    person_norm: float | None = None,
+    records_per_person: int = 1,
+) -> Clip | None:
+    """Return the rule for whole records, or None as `choose_clip`.
+
+    square: R^2, the limit of |(c, u)|^2; constant: c, a multiple of 2^-`_MIN_GRID_BITS`
+    """
+    bits = _grid_bits(max_rows, square)
+    if bits < _MIN_GRID_BITS:
+        return None
+    person_square = None if person_norm is None else person_norm**2
+    return Clip(square, bits, person_square, records_per_person, constant, whole=True)
+
+
+def _grid_bits(max_rows: int, largest: float) -> int:
+    """Return g, if a record's product is at most `largest`, or 1."""
+    doubled = math.ceil(math.log2(largest)) if largest > 1 else 0
+    return min(_MAX_GRID_BITS, (53 - doubled - (max_rows - 1).bit_length()) // 2)
+
+
 def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
     """Return the clipped records. values: shape (n, p), entries in [-1, 1]."""
     return shortened_to_grid(values, clip.squared_norm, clip.grid_bits)
+
+
+def clip_whole(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
+    """Return (c, u) of each record, shortened to R, shape (n, 1 + p); values: u, shape (n, p)."""
+    whole = np.column_stack([np.full(len(values), clip.constant), values])
+    return shortened_to_grid(shortened(whole, clip.norm), clip.squared_norm, clip.grid_bits)
 
 
 def clip_persons(

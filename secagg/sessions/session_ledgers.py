@@ -29,6 +29,7 @@ from secagg.jobs.data_sources import SiteSource, as_policy, ledger_name
 from secagg.jobs.design_matrix import declarations
 from secagg.jobs.job import Job
 from secagg.jobs.partial_columns import lacked_by
+from secagg.jobs.typical_ranges import reach
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
@@ -191,6 +192,8 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
         unit.append(privacy.person_norm)
     if private is not None and private.terms.unit == "event":
         unit.append(["event", private.terms.records])
+    if (k := reach(job)) is not None:  # with another limit of records, noise must be another
+        unit.append(["reach", k])
     name = "" if _once_at_site(private) else job.method.name
     return canonical_encoding.digest([name, columns, unit])
 

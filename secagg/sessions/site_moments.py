@@ -48,14 +48,14 @@ from secagg.contracts import (
     Spec,
     Stage,
 )
-from secagg.contracts.noise import SITE_MOMENTS, Noise
+from secagg.contracts.noise import SITE_MOMENTS, Clip, Noise
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_moments import (
-    CONSTANT,
     counted_moments_sensitivity,
     counted_moments_variances,
-    upper_moments,
+    largest_sum,
+    records_moments,
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.surrogate_records import surrogate_records
@@ -76,9 +76,10 @@ def site_moments_spec(public: PublicFacts) -> Spec:
     """Return the fields that are drawn."""
     assert public.clip is not None
     p, bits, rows = len(public.variables), 2 * public.clip.grid_bits, float(public.max_rows)
+    largest = largest_sum(public.max_rows, public.clip)
     return (
         Field("records", (1,), rows, bits, Kind.COUNT),
-        Field("moments", ((p + 1) * (p + 2) // 2,), rows, bits, Kind.PSD),
+        Field("moments", ((p + 1) * (p + 2) // 2,), largest, bits, Kind.PSD),
     )
 
 
@@ -107,14 +108,15 @@ class SiteMoments:
     @property
     def noisy_count(self) -> float:
         """The noisy number of records; it may be fractional or negative."""
-        return float(self.noisy.matrix[0, 0])
+        return self.noisy.counted
 
     @cached_property
     def repaired(self) -> SiteRecords:
         """Records with the noisy, repaired moments."""
         records = min(max(self.noisy.records, 1), self.max_records)
         values = surrogate_records(repaired(self.noisy).matrix, records, self.largest)
-        noisy = NoisyMatrix(self.noisy.matrix, self.noisy.variance)
+        constant = 1 / float(self.noisy.scale[0])
+        noisy = NoisyMatrix(self.noisy.matrix, self.noisy.variance, constant)
         return replace(self.site, values=values, noisy=noisy)
 
 
@@ -129,7 +131,7 @@ def draw_site_moments(
     plan = plan_sum(site_moments_spec(public), 1, noise=noise)
     vector = encode_cut_sum(plan, [
         {"records": np.array([float(len(part.values))]),
-         "moments": upper_moments(part.values, CONSTANT)}
+         "moments": records_moments(part, public.clip)}
         for part in parts
     ])  # fmt: skip
     variance = noise.site_variance(1)
@@ -137,7 +139,8 @@ def draw_site_moments(
     drawn, _ = decode(plan, vector)
     of_count, of_moments = counted_moments_variances(noise)
     counted = RecordCount(float(drawn["records"][0]), of_count)
-    noisy = noisy_moments(drawn["moments"], public, of_moments, counted, CONSTANT)
+    assert public.clip is not None
+    noisy = noisy_moments(drawn["moments"], public, of_moments, counted, public.clip.constant)
     largest = np.array([variable.max_abs for variable in public.variables])
     nothing = np.zeros(len(public.columns))
     site = replace(
@@ -147,8 +150,10 @@ def draw_site_moments(
     return SiteMoments(noisy, site, largest, public.max_rows)
 
 
-def count_variance(noise: Noise) -> float:
+def count_variance(noise: Noise, clip: Clip) -> float:
     """Return the variance of the noisy count: (1) of `secagg.models.common.noisy_moments`."""
     of_count, of_moments = counted_moments_variances(noise)
-    of_first = 2 * of_moments / CONSTANT**4
+    if clip.whole:
+        return of_count
+    of_first = 2 * of_moments / clip.constant**4
     return of_count * of_first / (of_count + of_first)

@@ -264,14 +264,20 @@ COLUMNS = {
     "sex": {"type": "binary"},
     "stage": {"type": "categorical", "levels": ["a", "b", "c"]},
 }
+TYPICAL = {
+    "age": COLUMNS["age"] | {"typical": [40, 70]},
+    "crp": COLUMNS["crp"] | {"typical": [2, 20]},
+    "sex": COLUMNS["sex"] | {"typical": 0.4},
+    "stage": COLUMNS["stage"],
+}
 LOGISTIC = {
     "name": "gradient", "outcome": "sex", "predictors": ["age", "crp"], "family": "binomial",
 }  # fmt: skip
 
 
-def reached(method: dict[str, Any], **privacy: Any) -> float:
+def reached(method: dict[str, Any], columns: Any = COLUMNS, **privacy: Any) -> float:
     raw = {
-        "title": "Neighbours", "sites": {"max_rows": 100}, "columns": COLUMNS, "method": method,
+        "title": "Neighbours", "sites": {"max_rows": 100}, "columns": columns, "method": method,
         "release": {"min_sites": 2, "min_records": 1}, "privacy": SUM | privacy,
     }  # fmt: skip
     nobody = {name: pd.DataFrame(columns=[*COLUMNS, "id"]) for name in ("s0", "s1")}
@@ -285,6 +291,10 @@ def reached(method: dict[str, Any], **privacy: Any) -> float:
     [({"name": "moments"}, {}), ({"name": "moments"}, {"record_norm": 1.0}),
      ({"name": "moments"},
       {"person": "id", "person_pinned": True, "records_per_person": 3, "person_norm": 1.5}),
+     ({"name": "moments"}, {"columns": TYPICAL}),
+     ({"name": "moments"},
+      {"columns": TYPICAL, "person": "id", "person_pinned": True, "records_per_person": 3,
+       "person_norm": 0.6}),
      (LOGISTIC, {"placement": "round"})],
 )  # fmt: skip
 def test_neighbours_reach_the_promised_sensitivity(
@@ -298,6 +308,11 @@ def test_neighbours_exceed_a_sensitivity_that_does_not_hold(
 ) -> None:
     replaced(monkeypatch, design_matrix, "clip_rows", lambda _: lambda values, clip: values)
     assert reached({"name": "moments"}, record_norm=0.5) > 2
+    replaced(
+        monkeypatch, design_matrix, "clip_whole",
+        lambda _: lambda values, clip: np.column_stack([np.full(len(values), 0.2), values]),
+    )  # fmt: skip
+    assert reached({"name": "moments"}, TYPICAL) > 2
 
 
 def test_a_person_exceeds_a_limit_that_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,7 +241,7 @@ def test_the_noisy_moments_have_the_stated_errors() -> None:
     z = np.column_stack([np.ones(40), rows.values])
     errors = np.array([noisy.matrix - z.T @ z for noisy in drawn])
     stated = drawn[0].variance
-    assert stated[0, 0] == pytest.approx(count_variance(public.noise[SITE_MOMENTS]))
+    assert stated[0, 0] == pytest.approx(count_variance(public.noise[SITE_MOMENTS], public.clip))
     assert np.all(np.abs(errors.mean(axis=0)) <= 5 * np.sqrt(stated / len(drawn)))
     assert errors.var(axis=0) / stated == pytest.approx(np.ones_like(stated), abs=0.16)
 

@@ -116,6 +116,15 @@ def test_moments_meet_their_claimed_epsilon(placement: str, adjacency: str, epsi
     assert set(found.finding.details["cases"]) == cases | moved
 
 
+def test_whole_records_meet_their_claimed_epsilon() -> None:
+    """Relative to typical ranges."""
+    job = private_job(3, adjacency="replace", count_share=0.01)
+    for column in job["columns"].values():
+        column["typical"] = [-0.3, 0.3]
+    (found,) = audit_job(job, tables(3), attacks=["many_run_epsilon"]).attacked
+    assert holds(found)
+
+
 def test_replaced_records_meet_their_claimed_epsilon() -> None:
     assert holds(audited(4, epsilon=4.0, **LONG))
 

@@ -305,7 +305,8 @@ def with_less_noise(planned: Planned, times: int = 4) -> Planned:
     planned: without noise; times: how much less variance the noise has
     """
     rounds = sum(stage.max_rounds for stage in planned.plans.stages.values()) - 1  # the count
-    once, sites = rounds == 1, planned.public.sites
+    # with noise, sites that find something alone need one more round
+    once, sites = rounds == 1 and planned.facts.train is None, planned.public.sites
     placement = Placement.SUM if once else Placement.ROUND
     changed = {
         "privacy": Privacy(placement=placement, epsilon=1.0, delta=1e-6),

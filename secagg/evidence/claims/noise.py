@@ -35,7 +35,8 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
     other = _OTHER_ADJACENCY[guarantee["adjacency"]]
     releases = sum(part["releases"] for part in guarantee["mechanisms"])
     norm = "which the public bounds imply, so no record is shrunk"
-    if privacy["record_norm"] is not None:
+    whole = "constant" in guarantee
+    if privacy["record_norm"] is not None or whole:
         norm = "and longer records are shrunk to it; the run does not count them"
     return [
         ("Unit", _unit(guarantee)),
@@ -67,12 +68,15 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ("Placement", f"“{guarantee['placement']}”: {_placement_in_words(guarantee)}"),
         (
             "Scale of records",
-            "each continuous variable is shifted and scaled from its public bounds to [−1, 1], and "
-            "each level to −1/2 or 1/2",
+            "each variable is shifted by its typical centre and divided by four of its typical "
+            f"standard deviations, and each record has a further number, {guarantee['constant']:g}"
+            if whole
+            else "each continuous variable is shifted and scaled from its public bounds to [−1, 1]"
+            ", and each level to −1/2 or 1/2",
         ),
         (
             "Clipping of records",
-            f"the L2 norm of a record's scaled variables is at most "
+            f"the L2 norm of a record's scaled variables{' and that number' * whole} is at most "
             f"{declared(guarantee['record_norm'])}, {norm}. {_person_norm(guarantee)}Then the "
             f"values are truncated towards zero to multiples of {step(guarantee['grid'])}. Each "
             "site does this first",

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from secagg.contracts import EdgeRule
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.graphs.noise_size import quantile, single_level, universal, vote_level
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import (
@@ -145,7 +144,7 @@ class _Edge:
 def _weight_error(assumed: Assumptions, planned: PlannedNoise, mu: float, rule: EdgeRule) -> float:
     """Return the weight error: the root of the mean variance over pairs."""
     spreads, squared_means = np.array(variances(assumed)), np.array(means(assumed))
-    by_means = 1 + (squared_means[:, None] + squared_means) / CONSTANT**2
+    by_means = 1 + (squared_means[:, None] + squared_means) / planned.constant**2
     relative = (by_means / np.outer(spreads, spreads))[np.triu_indices(len(spreads), 1)].mean()
     records, noisy = float(assumed.records), sum_variance(planned)
     if not rule.pooled:

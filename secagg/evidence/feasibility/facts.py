@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, Variable
+from secagg.contracts import EdgeRule, FisherLaw, MethodFacts, PublicFacts, Variable
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.evidence.feasibility.edges import graph_feasibility
 from secagg.evidence.feasibility.simulated import simulated_feasibility
 from secagg.evidence.feasibility.tables import table_feasibility
 from secagg.jobs.columns import Number
 from secagg.jobs.job import Job
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.privacy.expected_error import (
     USABLE_ERROR,
     Assumptions,
@@ -48,9 +47,13 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         text += "explain 20 % (if 5 %, the error is about twice as large, and so is the sampling "
         text += "error); with standard deviations half as large, the error is "
         return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
-    if facts.regression is None and any(
-        stage.training or (stage.sensitivity and stage.max_rounds > 1)
-        for stage in planned.plans.stages.values()
+    if (
+        facts.regression is None
+        and not facts.moments_only
+        and any(
+            stage.training or (stage.sensitivity and stage.max_rounds > 1)
+            for stage in planned.plans.stages.values()
+        )
     ):
         words = "not judged: no error is predicted for a network; try it with simulated records"
         return {"verdict": None, "words": words}
@@ -74,8 +77,10 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         clip.mean_square,
         law,
         stated=_in_order(variables, stated, "" if regression is None else regression.outcome),
-        others=_squared_length([v for v in planned.public.variables if v not in variables], stated),
     )
+    assumed = _relative(assumed, planned.public)
+    others = [v for v in planned.public.variables if v not in variables]
+    assumed = replace(assumed, others=_squared_length(others, stated, assumed.indicator_size))
     noised = _planned_noise(planned, guarantee)
     graph = None if rule is None else _graph(assumed, noised, rule)
     if graph is not None and rule is not None and rule.beside_regressions:
@@ -142,13 +147,26 @@ def _in_order(
     return tuple(stated.get(v.column) for v in sorted(numbers, key=place))
 
 
-def _squared_length(variables: Sequence[Variable], stated: _Stated) -> float:
+def _relative(assumed: Assumptions, public: PublicFacts) -> Assumptions:
+    """Return what is assumed of whole records, if they are relative to typical ranges.
+
+    Their limit is for the constant, too, which has its share in it.
+    """
+    if public.clip is None or not public.clip.whole:
+        return assumed
+    squares = [v.typical_spread**2 for v in public.variables]
+    share = sum(squares) / (sum(squares) + public.clip.constant**2)
+    of_levels = [v.typical_spread**2 for v in public.variables if v.indicator] or [0.01]
+    size = math.sqrt(float(np.mean(of_levels)))
+    limit = public.clip.mean_square * share
+    return replace(assumed, squared_norm=limit, indicator_size=size, indicator_spread=size)
+
+
+def _squared_length(variables: Sequence[Variable], stated: _Stated, of_indicator: float) -> float:
     """Return the expected sum of squares of scaled variables."""
     usual = (0.0, Assumptions.spread)
     return sum(
-        Assumptions.indicator_size**2
-        if v.indicator
-        else float(np.sum(np.square(stated.get(v.column, usual))))
+        of_indicator**2 if v.indicator else float(np.sum(np.square(stated.get(v.column, usual))))
         for v in variables
     )
 
@@ -171,22 +189,31 @@ def _columns(facts: MethodFacts) -> frozenset[str] | None:
 
 def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoise:
     """Return the noise of the release that the result is computed from."""
+    clip = planned.public.clip
+    assert clip is not None
     *counting, noised = guarantee["mechanisms"]  # the last one is for the method's one release
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     sensitivity = noised[f"sensitivity_{adjacency}"]
     if noised["stage"] == SITE_MOMENTS:  # the count, a square, and then a product of two columns
         _, _, weight, *_ = planned.public.noise[SITE_MOMENTS].weights
         sensitivity *= math.sqrt(weight)  # in whose units `sensitivity` is
+    placement, share = Placement(guarantee["placement"]), 1.0
+    if counting:
+        share = 1 - planned.job.privacy.count_share
+    if planned.facts.moments_only and len(counting) > 1:  # the sum, after the sites' own means
+        placement = Placement.SUM
+        budgets = [stage.budget for stage in planned.method.stages(planned.public)]
+        share *= budgets[-1] / sum(budgets)
     return PlannedNoise(
         sensitivity=sensitivity,
         epsilon=guarantee["epsilon"],
         delta=guarantee["delta"],
-        placement=Placement(guarantee["placement"]),
+        placement=placement,
         sites=len(planned.public.sites),
         colluding=guarantee["colluding"],
-        share=1 - planned.job.privacy.count_share if counting else 1.0,
+        share=share,
         rounds=noised["releases"],
-        constant=CONSTANT,
+        constant=clip.constant,
     )
 
 

@@ -38,6 +38,9 @@ m, at most R^2. A person's records add a matrix A = sum zz' to M. It is positive
                    (1 - q)^2 / w_n + ((c^2 + Q)^2 + (q c^2 + Q)^2) / (2 w_M), q = Q / R^2,
                    and (c^2 + Q)^2 / w_M; or (3), if that is smaller                       (6)
 
+Whole records (`Clip.whole`). R and P are then limits of |z| itself, with its constant, and c^2 is 0
+in (1) to (6): of a record's part zz', only |z|^2 <= R^2 is used.
+
 docs/math/persons-and-windows.md has the same for windows of series.
 """
 
@@ -49,19 +52,33 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Clip, Noise, Sensitivity
 from secagg.core.arrays import Array
 
-CONSTANT = 0.5
-"""c, the constant in z under differential privacy; a multiple of every grid."""
+CONSTANT = Clip.constant
+"""c, if it is not part of the record."""
+
+LEAST_WEIGHT = 0.6
+"""Below this mean weight, most whole records are far from where they were expected."""
 
 _ROUND_UP = 1 + 2.0**-48
 _FINE = 16  # the weights are whole numbers: the smaller one is at least this
 
 
-def upper_moments(values: Array, constant: float) -> Array:
-    """Return M's upper triangle, row by row; values: u, shape (records, variables)."""
-    z = np.column_stack([np.full(len(values), constant), values])
+def records_moments(rows: SiteRecords, clip: Clip | None) -> Array:
+    """Return M's upper triangle of a site's records."""
+    if clip is not None and clip.whole:
+        return upper_moments(rows.values, rows.constants)
+    return upper_moments(rows.values, 1.0 if clip is None else clip.constant)
+
+
+def upper_moments(values: Array, constant: float | Array) -> Array:
+    """Return M's upper triangle, row by row.
+
+    values: u, shape (records, variables); constant: c, of all records or of each
+    """
+    z = np.column_stack([np.broadcast_to(constant, len(values)), values])
     found: Array = (z.T @ z)[np.triu_indices(z.shape[1])]
     return found
 
@@ -97,6 +114,11 @@ def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) 
     return Sensitivity(add * _ROUND_UP, largest * _ROUND_UP, weights)
 
 
+def largest_sum(max_rows: int, clip: Clip | None) -> float:
+    """Return the largest entry of M over so many records."""
+    return max_rows * (max(1.0, clip.squared_norm) if clip is not None and clip.whole else 1.0)
+
+
 def counted_moments_variances(noise: Noise) -> tuple[float, float]:
     """Return the variances of the noise in n, and of that in M off the diagonal, of one site.
 
@@ -109,15 +131,20 @@ def counted_moments_variances(noise: Noise) -> tuple[float, float]:
 
 def _changes(clip: Clip) -> tuple[float, float]:
     """Return (4) and (5), which are (1) and (2) without a limit for a person's records."""
-    constant, square = CONSTANT**2, clip.squared_norm
+    constant, square = _beside(clip), clip.squared_norm
     replaced = math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
     total = constant + clip.mean_square
     return total / math.sqrt(2), min(total, replaced)
 
 
+def _beside(clip: Clip) -> float:
+    """Return c^2 if R is the limit of |u|, and 0 if it is that of |(c, u)|."""
+    return 0.0 if clip.whole else clip.constant**2
+
+
 def _person_replaced(clip: Clip, of_count: int, of_moments: int) -> float:
     """Return the square of the largest of the three cases of (6)."""
-    constant, mean = CONSTANT**2, clip.mean_square
+    constant, mean = _beside(clip), clip.mean_square
     q, total = mean / clip.squared_norm, constant + mean
     return max(
         1 / of_count + total**2 / (2 * of_moments),

@@ -17,6 +17,14 @@ M, so the new variance of E's first entry does not describe the rest of its row.
 `NoisyMoments.scale` makes the noise even. The scale depends only on the constant with which M was
 released.
 
+Weighted records. If records are weighted by their length (`Clip.whole`), M's first entry is the sum
+a of weights, which are at most 1, and not the number n of records. With independent normal errors
+of a and of the count b, and nothing known of a and n but a <= n, a has the mean and the variance
+(Johnson, Kotz and Balakrishnan 1994, section 13.10: a normal variable beyond a limit)
+
+    a - v_a h / root(v_a + v_b),   v_a - v_a^2 h (d + h) / (v_a + v_b),                       (3)
+    d = (b - a) / root(v_a + v_b),   h = phi(d) / Phi(d).
+
 Repair. E's eigenvalues have mean square |E|_F^2 / m (m rows), so their expected size is
 
     f = root(sum_jk var E_jk / m),      s root(m) if all variances are s^2.      (2)
@@ -40,6 +48,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.errors import UsageError
@@ -84,6 +93,8 @@ class NoisyMoments:
         variances of each row have nearly the same sum, the noise is about equally large in all
         directions, and its norm is twice (2) (Erdos, Yau & Yin 2012). A scale that also gave n~
         twice the variance would make the rest of its row uneven.
+    counted: the noisy number of records; `records` is the sum of their weights
+    within: None, or the number of sites, if each site subtracted its own means
     """
 
     names: tuple[str, ...]
@@ -92,6 +103,8 @@ class NoisyMoments:
     matrix: Matrix
     variance: Matrix
     scale: NDArray[np.float64]
+    counted: float = 0.0
+    within: int | None = None
 
     def select(self, names: Sequence[str]) -> NoisyMoments:
         """Return the moments of the named variables, in that order. Raises UsageError."""
@@ -104,6 +117,8 @@ class NoisyMoments:
             self.matrix[rows],
             self.variance[rows],
             self.scale[[0, *(index + 1)]],
+            self.counted,
+            self.within,
         )
 
     @property
@@ -148,8 +163,12 @@ def noisy_moments(
     matrix = (matrix + np.triu(matrix, 1).T) * np.outer(unit, unit)
     variances = variance * (1 + np.eye(m)) * np.outer(unit, unit) ** 2
     n, own, other = matrix[0, 0], variances[0, 0], counted.variance
-    matrix[0, 0] = (other * n + own * counted.records) / (own + other)  # (1)
-    variances[0, 0] = own * other / (own + other)
+    weighted = public.clip is not None and public.clip.whole
+    if weighted:
+        matrix[0, 0], variances[0, 0] = _at_most(n, own, counted.records, other)
+    else:
+        matrix[0, 0] = (other * n + own * counted.records) / (own + other)  # (1)
+        variances[0, 0] = own * other / (own + other)
     return NoisyMoments(
         tuple(v.name for v in public.variables),
         np.array([v.midpoint for v in public.variables]),
@@ -157,7 +176,16 @@ def noisy_moments(
         matrix,
         variances,
         unit,
+        counted.records if weighted else float(matrix[0, 0]),
     )
+
+
+def _at_most(a: float, of_a: float, b: float, of_b: float) -> tuple[float, float]:
+    """Return (3)."""
+    both = of_a + of_b
+    d = (b - a) / math.sqrt(both)
+    h = math.exp(-d * d / 2 - math.log(2 * math.pi) / 2 - float(log_ndtr(d)))
+    return a - of_a / math.sqrt(both) * h, of_a - of_a**2 / both * h * (d + h)
 
 
 @dataclass(frozen=True)

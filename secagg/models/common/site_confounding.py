@@ -3,8 +3,8 @@
 Suppose that the outcome and a predictor are both higher at one hospital than at another, for any
 reason: patients, staff, calibration. Then the slope of the pooled records contains this difference
 (confounding by site). `secagg.models.moments.within_sites` shows how subtracting each site's means
-removes it from the least-squares slope. No method of secagg does the same for odds ratios, or with
-noise.
+removes it from the least-squares slope. With noise, sites subtract noisy means
+(`secagg.models.moments.within_noise`, `secagg.models.one_step.site`).
 """
 
 from __future__ import annotations
@@ -29,5 +29,8 @@ POOLED_ROUNDS_NOTE: Final = (
     f"{POOLED_FIT_NOTE} Its slopes of a 0/1 outcome are differences in probability."
 )
 """For a regression in rounds whose outcome may be binary."""
-POOLED_NOISED_NOTE: Final = f"{_POOLED} No method can remove the difference under [privacy]."
+POOLED_NOISED_NOTE: Final = (
+    f'{_POOLED} With typical ranges of all columns, method.centre = "site" of moments or one_step '
+    "removes it."
+)
 """For a regression of pooled moments or in rounds, with differential privacy."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from secagg.contracts import PublicFacts, RecordCount, State
 from secagg.contracts.noise import SITE_MOMENTS
-from secagg.models.common.clipped_moments import CONSTANT, counted_moments_variances
+from secagg.models.common.clipped_moments import counted_moments_variances
 from secagg.models.common.noisy_moments import noisy_moments
 from secagg.models.fedlin.base import FedLinModel
 
@@ -84,6 +84,8 @@ def least_error(state: State, public: PublicFacts) -> float:
     p = len(public.variables)
     nothing = np.zeros((p + 1) * (p + 2) // 2)
     counted = RecordCount(0.0, of_count)
-    floor = noisy_moments(nothing, public, of_moments, counted, CONSTANT).eigenvalue_noise
+    assert public.clip is not None
+    noisy = noisy_moments(nothing, public, of_moments, counted, public.clip.constant)
+    floor = noisy.eigenvalue_noise
     sites = float(state["finished"]["with_records"][0])
     return float(state["half"]) * math.sqrt(sites * floor / state["records"])

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.common.noisy_moments import NoisyMoments, repaired
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.noise_size import NoiseSize, scatter_noise
@@ -59,7 +58,7 @@ class SiteNoise:
     def in_moments(self, moments: Moments) -> Moments:
         """Return a site's moments with their noise."""
         nothing = np.zeros(len(self.half))
-        scale = np.array([1 / CONSTANT, *(nothing + 1)])
+        scale = np.array([1 / self.noisy.constant, *(nothing + 1)])
         noisy = NoisyMoments(
             moments.names, nothing, self.half, self.noisy.matrix, self.noisy.variance, scale
         )
@@ -85,7 +84,7 @@ def redrawn(values: Array, noisy: NoisyMatrix, rng: np.random.Generator) -> Mome
     z = np.column_stack([np.ones(len(values)), values])
     added = np.triu(rng.normal(size=noisy.variance.shape) * np.sqrt(noisy.variance))
     matrix = z.T @ z + added + np.triu(added, 1).T
-    scale = np.array([1 / CONSTANT, *np.ones(len(names))])
+    scale = np.array([1 / noisy.constant, *np.ones(len(names))])
     nothing = np.zeros(len(names))
     M = repaired(NoisyMoments(names, nothing, nothing + 1, matrix, noisy.variance, scale)).matrix
     mean = M[0, 1:] / M[0, 0]

@@ -9,22 +9,22 @@ All messages of a run together (the transcript) determine the pooled n, means an
 the rounding of the fixed-point numbers, whatever analyses are run. They reveal nothing else about
 the pooled records, and nothing about how these are split over sites. For p variables, the means and
 covariances are p + p(p+1)/2 numbers. With few records, these may determine single values. With
-`centre = "site"` the transcript determines n and the scatter within sites, but no means.
-`secagg.models.moments.within_sites` also explains why noise is not allowed with that setting.
+`centre = "site"` the transcript determines n and the scatter within sites, but no means
+(`secagg.models.moments.within_sites`).
 
 Under differential privacy records are clipped, z = (c, u) with c = 1/2, and M gets noise, once:
-`secagg.models.common.clipped_moments` derives how far one record can move it.
+`secagg.models.common.clipped_moments` derives how far one record can move it. If all columns state
+typical ranges, records are relative to these (`secagg.jobs.typical_ranges`), and with
+`centre = "site"` each site first finds its own means, with noise (`within_noise`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     ASKED_ONCE,
@@ -49,19 +49,18 @@ from secagg.contracts import (
     Update,
     Windows,
 )
-from secagg.contracts.noise import Noise, Placement, Placements
+from secagg.contracts.facts import IntegerNoise
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.core.validation import build
-from secagg.errors import CapabilityError, JobError, UsageError
-from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
-from secagg.models.common.disclosures import means_by_subtraction
-from secagg.models.common.noisy_moments import (
-    REPEATED_NOTE,
-    NoisyMoments,
-    noisy_moments,
-    repaired,
+from secagg.errors import JobError, UsageError
+from secagg.models.common.clipped_moments import (
+    largest_sum,
+    moments_sensitivity,
+    records_moments,
 )
-from secagg.models.common.pooled_moments import Moments
+from secagg.models.common.disclosures import means_by_subtraction
+from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings, adjacency
@@ -76,19 +75,31 @@ from secagg.models.moments.analyses import (
 )
 from secagg.models.moments.graph_analyses import Graph
 from secagg.models.moments.noisy_ols import first_order
+from secagg.models.moments.release import noisy_release, noisy_sum, pooled_moments
 from secagg.models.moments.tables import without_intervals
+from secagg.models.moments.within_noise import (
+    BUDGET,
+    MEANS,
+    centred_moments,
+    means_stage,
+    own_means,
+)
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
 MIN_FRACTION_BITS = 20
 LEVELS_NOTE = (
     "The means of all records were subtracted, so differences in level between sites can look "
-    'like effects of one column on another. method.centre = "site" removes these differences '
-    "(not available under [privacy])."
+    'like effects of one column on another. method.centre = "site" removes these differences.'
 )
 WINDOWS_NOTE = (
     "Each record is one window of a series. Tests, intervals and BIC take windows for independent "
     "records, but successive windows share values."
+)
+WEIGHTS_NOTE = (
+    "Records far from the middle of the typical ranges count less: on average, a record counts as "
+    "{:.2f} of one, and n is the sum of these weights. Where effects are linear, this hardly moves "
+    "slopes."
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
@@ -121,8 +132,8 @@ class PooledMoments(RequiredSettings):
 
     name: ClassVar[str] = "moments"
     placements: ClassVar[Placements] = Placements(
-        (Placement.SUM, Placement.SITE),
-        'There is one sum, so no other round needs noise; not with centre = "site".',
+        (Placement.SUM, Placement.SITE, Placement.ROUND),
+        'There is one sum; with centre = "site" there are two, which need "round".',
     )
 
     title: ClassVar[str] = "Analyses of pooled moments"
@@ -153,7 +164,7 @@ class PooledMoments(RequiredSettings):
         return MethodFacts(
             derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
-            reads=MomentsOnly(noise_at_site=False),
+            reads=MomentsOnly(noise_at_site=False, released=True),
             windows=Windows(1 + len(self.lags), None) if self.lags else NO_WINDOWS,
             named_code=(),
             network=False,
@@ -161,6 +172,7 @@ class PooledMoments(RequiredSettings):
             edge_rule=self._edge_rule,
             asked=() if self.lags or self.centre == "site" else asked_of(self.analyses),
             first_order=self._first_order,
+            train=self._train if self.centre == "site" else None,
         )
 
     @classmethod
@@ -198,28 +210,28 @@ class PooledMoments(RequiredSettings):
         if self.fraction_bits < MIN_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
         self.known(public)  # checks kinds, keys and columns before data are read
-        if self.centre == "site":
-            if public.clip is not None:
-                raise CapabilityError(
-                    "method.centre",
-                    'with centre = "site" there is no proven bound on how far one record moves '
-                    "the sum, because it also moves its site's means",
-                    'Set centre = "pooled" under [privacy].',
-                )
+        if self.centre == "site" and public.clip is None:
             return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
         p = len(public.variables) + 1
-        bound = float(public.max_rows)
+        bound = largest_sum(public.max_rows, public.clip)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
         sensitivity = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
         sees = "pooled record count, sums and cross products"
+        if self.centre == "site":
+            sees = "record count, sums and cross products of differences from sites' noisy means"
+            stage = Stage(STAGE, spec, 1, sees, sensitivity, budget=1 - BUDGET)
+            return means_stage(public), stage
         return (Stage(STAGE, spec, 1, sees, sensitivity),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        return {}
+        return {"stage": MEANS} if self._own_means(public) else {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        return None if "upper" in state else (STAGE, {})
+        return None if "upper" in state else (state.get("stage", STAGE), {})
+
+    def _own_means(self, public: PublicFacts) -> bool:
+        return self.centre == "site" and public.clip is not None
 
     def contribute(
         self,
@@ -231,42 +243,59 @@ class PooledMoments(RequiredSettings):
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's M, or its scatter about its own means."""
+        if self._own_means(public):
+            assert public.clip is not None
+            if stage == MEANS:
+                update, means = own_means(rows, public.clip, None, 0.0)
+                return update, {"means": means}
+            means = memory.get("means", np.zeros(len(public.variables)))
+            return {"moments": centred_moments(rows, means, public.clip)}, memory
         if self.centre == "site":
             return within_update(rows), memory
-        constant = 1.0 if public.clip is None else CONSTANT
-        return {"moments": upper_moments(rows.values, constant)}, memory
+        return {"moments": records_moments(rows, public.clip)}, memory
+
+    def _train(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Find the site's own means, with noise."""
+        assert public.clip is not None
+        variance = public.noise[stage].variance * 4.0 ** -public.noise[stage].fraction_bits
+        update, means = own_means(rows, public.clip, noise, variance)
+        return update, {"means": means}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        state = {"upper": total["moments"], "sites": sites}
-        return {**state, "counts": total["counts"]} if self.centre == "site" else state
+        if state.get("stage") == MEANS:
+            return {"doubt": float(total["doubt"][0])}
+        state = {**state, "upper": total["moments"], "sites": sites}
+        return {**state, "counts": total["counts"]} if "counts" in total else state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Run the analyses on the pooled moments. One that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
         quality: dict[str, Any]
-        if self.centre == "site":
+        if noise is not None:
+            moments, quality = noisy_release(state, public, noise, counted)
+            # Those two analyses do not use the repaired moments.
+            if all(isinstance(a, Describe | Ols) for a in self._analyses(public)):
+                quality.pop("repair")
+        elif self.centre == "site":
             moments = within_moments(state["upper"], state["counts"], public, step_error)
             quality = {
                 "centre": self.centre,
                 "degrees_of_freedom": moments.degrees_of_freedom,
                 "largest_correlation_error": moments.error,
             }
-        elif noise is None:
+        else:
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
-        else:
-            noisy, variance = self._noisy(state, public, noise, counted)
-            repair = repaired(noisy)
-            upper = repair.matrix[np.triu_indices(len(repair.matrix))]
-            moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
-            quality = {
-                "n_error": noisy.records_error,
-                "noise_sd": math.sqrt(variance),
-            }
-            # Those two analyses do not use the repaired moments.
-            others = [a for a in self._analyses(public) if not isinstance(a, Describe | Ols)]
-            quality |= {"repair": repair.note()} if others else {}
         summaries: list[Mapping[str, Any]] = []
         means = {} if self.centre == "site" else {"mean": moments.mean}
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
@@ -289,44 +318,41 @@ class PooledMoments(RequiredSettings):
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            more = [WINDOWS_NOTE] if self.lags and not isinstance(analysis, Describe) else []
-            if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
-                more.append(BINARY_OUTCOME_NOTE)
-            if (
-                self.centre == "pooled"
-                and state["sites"] > 1
-                and not isinstance(analysis, Describe)
-            ):
-                linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
-                more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
-            if more:
+            if more := self._more_notes(analysis, public, quality, state["sites"]):
                 notes = [*result.summary["notes"], *more]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {
             "method": self.name,
-            "n": moments.n if moments.noisy is None else max(1, moments.noisy.records),
+            "n": moments.n if moments.noisy is None else max(1, round(moments.noisy.counted)),
             "variables": list(moments.names),
             **quality,
             "analyses": summaries,
         }
         return Result(summary, arrays)
 
-    def _noisy(
-        self, state: State, public: PublicFacts, noise: Noise, counted: RecordCount
-    ) -> tuple[NoisyMoments, float]:
-        """Return the noisy moments, and the variance of their noise."""
-        # an upper bound if sites dropped out after the set of sites was fixed
-        variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
-        return noisy_moments(state["upper"], public, variance, counted, CONSTANT), variance
-
     def _first_order(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the terms of the least-squares analyses, without draws from a posterior."""
-        noisy, _ = self._noisy(state, public, public.noise[STAGE], counted)
+        noisy, _ = noisy_sum(state, public, public.noise[STAGE], counted)
         found = (a for a in self._analyses(public) if isinstance(a, Ols))
         terms = [first_order(noisy, a.outcome, a.predictors) for a in found]
         return Result({"analyses": [{"terms": each} for each in terms]})
+
+    def _more_notes(
+        self, analysis: Analysis, public: PublicFacts, quality: Mapping[str, Any], sites: int
+    ) -> list[str]:
+        described, more = isinstance(analysis, Describe), list[str]()
+        if self.lags and not described:
+            more.append(WINDOWS_NOTE)
+        if "weights" in quality:
+            more.append(WEIGHTS_NOTE.format(quality["weights"]))
+        if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
+            more.append(BINARY_OUTCOME_NOTE)
+        if self.centre == "pooled" and sites > 1 and not described:
+            linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
+            more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
+        return more
 
     def remarks(self, public: PublicFacts) -> list[str]:
         """Return for the plan which edges of a graph's `truth` the knowledge contradicts."""
@@ -361,32 +387,3 @@ class PooledMoments(RequiredSettings):
 
 def _is_binary(public: PublicFacts, outcome: str) -> bool:
     return any(v.indicator and v.name == outcome for v in public.variables)
-
-
-def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: float) -> Moments:
-    """Return the moments in the columns' own units from M's upper triangle in scaled units.
-
-    step_error: bound on the fixed-point error of any entry of M: sites x half a step
-
-    Centring is done in scaled units, about the middle of the public bounds, where the sums are
-    small. Rounding errors are propagated: an entry M_jk is a float64 sum of n products, so its
-    error is at most n eps root(M_jj M_kk) plus `step_error`, with eps the precision of float64.
-    Subtracting s_j s_k / n, whose terms are no larger, at most quadruples both parts. A column that
-    varies less than this error is treated as constant: its rows of the scatter are set to 0.
-    """
-    p = len(public.variables)
-    M = np.zeros((p + 1, p + 1))
-    M[np.triu_indices(p + 1)] = upper
-    n, sums = round(float(M[0, 0])), M[0, 1:]
-    products = M[1:, 1:] + np.triu(M[1:, 1:], 1).T
-    centred = products - np.outer(sums, sums) / n
-    uncertain = 4 * (step_error + n * np.finfo(np.float64).eps * np.diagonal(products))
-    varies = np.diagonal(centred) > 2 * uncertain
-    centred[~varies] = 0.0
-    centred[:, ~varies] = 0.0
-    errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
-    middle = np.array([v.midpoint for v in public.variables])
-    half = np.array([v.half_range for v in public.variables])
-    names, columns = zip(*((v.name, v.column) for v in public.variables), strict=True)
-    scatter = centred * half[:, None] * half[None, :]
-    return Moments(names, n, middle + half * sums / n, scatter, errors, columns=columns)

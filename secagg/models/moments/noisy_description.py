@@ -59,10 +59,10 @@ _NOTE = (
 class NoisyColumnSummary(ColumnSummary):
     """One column.
 
-    mean_error, sd_error: standard deviation of the noise in `mean` and `sd`
+    mean_error, sd_error: standard deviation of the noise in `mean` and `sd`; None beside None
     """
 
-    mean_error: float
+    mean_error: float | None
     sd_error: float | None
 
 
@@ -98,15 +98,19 @@ def describe_noisy(noisy: NoisyMoments) -> NoisyDescription:
     sd_error = sd * squares_error / (2 * spread)
     most = np.maximum(squares, 0.0) + _LIMIT * squares_error
     limit = noisy.half_range * np.sqrt(most / (n - 1))
+    own, errors = (
+        noisy.midpoint + noisy.half_range * np.clip(mean, -1, 1),
+        noisy.half_range * mean_error,
+    )
     correlation, correlation_error = _correlations(noisy, n, mean, spread)
     return NoisyDescription(
         n=n,
         columns=tuple(
             NoisyColumnSummary(
                 column=name,
-                mean=float(noisy.midpoint[j] + noisy.half_range[j] * np.clip(mean[j], -1, 1)),
+                mean=None if noisy.within is not None else float(own[j]),
                 sd=float(sd[j]) if given[j] else None,
-                mean_error=float(noisy.half_range[j] * mean_error[j]),
+                mean_error=None if noisy.within is not None else float(errors[j]),
                 sd_error=float(sd_error[j]) if given[j] else None,
             )
             for j, name in enumerate(noisy.names)

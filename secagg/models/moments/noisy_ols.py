@@ -42,6 +42,7 @@ from scipy.special import stdtr, stdtrit
 from secagg.errors import UsageError
 from secagg.models.common.coefficient_table import (
     INTERCEPT,
+    WITHIN_NOTE,
     Result,
     Term,
     critical_value,
@@ -111,13 +112,12 @@ def noisy_ols(
     pooled = noisy.select(regression_columns(outcome, predictors))
     p = len(predictors)
     n = pooled.records
-    dof = n - p - 1
+    dof = n - p - (pooled.within or 1)
     if dof < 1:
         raise UsageError(
             "analysis",
             f"the noisy number of records is {n} (standard deviation {pooled.records_error:.2g}), "
-            f"and must be at least {p + 2} for {p} predictors, an intercept and a residual "
-            "variance",
+            f"and must be at least {n - dof + 1} for {p} predictors, means and a residual variance",
             "Use fewer predictors, more records or less noise.",
         )
     if pooled.variance.any():
@@ -149,7 +149,10 @@ def noisy_ols(
         converged=r_hat <= MAX_R_HAT,
         notes=(),
     )
-    return replace(fit, notes=_notes(fit))
+    notes = _notes(fit)
+    if pooled.within is not None:  # there is no common intercept
+        fit, notes = replace(fit, terms=terms[1:]), (WITHIN_NOTE, *notes)
+    return replace(fit, notes=notes)
 
 
 def first_order(

@@ -25,11 +25,12 @@ By subtraction the observer obtains the scatter of the sites' means,
 sum_k n_k (mean_k - mean)(mean_k - mean)'. For two sites this is n_1 n_2 / n times dd', with d the
 difference of their means. So the observer knows d, except for its sign and a common factor.
 
-Differential privacy is refused. In real numbers, the change that one record makes is bounded:
-adding a record to n_k records changes S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, with R
-the norm to which records are clipped. (The moments of `secagg.models.moments.method` change by at
-most R^2 + 1/4.) In floating point there is no proof. A mean is not a multiple of a grid step, so
-one record changes the rounding of every entry.
+Differential privacy needs another way (`secagg.models.moments.within_noise`). In real numbers, the
+change of S that one record makes is bounded: adding a record to n_k records changes S by
+n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, with R the norm to which records are clipped. (The
+moments of `secagg.models.moments.method` change by at most R^2 + 1/4.) In floating point there is
+no proof. A mean is not a multiple of a grid step, so one record changes the rounding of every
+entry.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ from secagg.contracts import (
     Kind,
     LocalTraining,
     MethodFacts,
+    Outcome,
     PublicFacts,
     RecordCount,
     Regression,
@@ -187,8 +188,9 @@ class OneStep:
     @classmethod
     def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
         """Return settings that answer these regressions in one job; () if there are none."""
-        if len(asked) > 1 or asked[0].family not in (GAUSSIAN, BINOMIAL):
-            return ()
+        family = asked[0].family
+        if len(asked) > 1 or family.name not in FAMILIES or family.outcome is Outcome.COUNT:
+            return ()  # of counts, the exposure is not known
         return (asked[0].settings() | ({"centre": "site"} if asked[0].within else {}),)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

@@ -58,7 +58,7 @@ import numpy as np
 
 from secagg.contracts import Family
 from secagg.contracts.noise import Sensitivity
-from secagg.core.arrays import Array, shortened_to_grid
+from secagg.core.arrays import Array, row_norms, shortened, shortened_to_grid, truncated
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 _WHOLE = 1024  # weights are whole numbers: an error below 1 %
@@ -134,20 +134,6 @@ def linear(T: Array, rows: Array) -> Array:
     return found
 
 
-def _lengths(v: Array) -> Array:
-    square = np.zeros(len(v))
-    for column in v.T:
-        square += column**2
-    found: Array = np.sqrt(square)[:, None]
-    return found
-
-
-def truncated(values: Array, bits: int) -> Array:
-    """Return the values, truncated towards zero to multiples of 2^-bits."""
-    found: Array = np.trunc(values * 2.0**bits) * 2.0**-bits
-    return found
-
-
 def exact_sum(values: Array) -> Array:
     """Return the sums of columns of multiples of 2^-32, of at most 1, exactly but for one rounding.
 
@@ -161,13 +147,12 @@ def exact_sum(values: Array) -> Array:
 def centres(rows: Array, T: Array, bits: int) -> Array:
     """Return (1). rows: u and y of each record, shape (n, k)."""
     v = linear(T, rows)
-    return exact_sum(truncated(v / np.maximum(_lengths(v), 1.0) * NORM_SLACK, bits))
+    return exact_sum(truncated(shortened(v) * NORM_SLACK, bits))
 
 
 def moments(rows: Array, T: Array, grid_bits: int) -> Array:
     """Return the upper triangle of (2). rows: u and y of each record, shape (n, k)."""
-    v = linear(T, rows)
-    v = shortened_to_grid(v / np.maximum(_lengths(v), 1.0), 1.0, grid_bits)
+    v = shortened_to_grid(shortened(linear(T, rows)), 1.0, grid_bits)
     return upper(v.T @ v)
 
 
@@ -195,14 +180,14 @@ def lengths(records: Records, T: Array, b: Array, h: float) -> Array:
     """Return (6), shape (2 LENGTHS_END + 2,)."""
     t, r, _ = records.at(T, b)
     ends = 2.0 ** np.arange(-LENGTHS_END, LENGTHS_END + 1)
-    found = np.searchsorted(ends, _lengths(t)[:, 0] * np.abs(r) / h)
+    found = np.searchsorted(ends, row_norms(t)[:, 0] * np.abs(r) / h)
     return np.bincount(found, minlength=len(ends) + 1).astype(np.float64)
 
 
 def scores(records: Records, T: Array, b: Array, h: float, grid_bits: int) -> dict[str, Array]:
     """Return (3), or (5) if the family is not linear."""
     t, r, eta = records.at(T, b)
-    family, size = records.family, _lengths(t)
+    family, size = records.family, row_norms(t)
     lengths = np.maximum(size, 1.0)
     limit = (lengths**2 / np.maximum(size, _SHORTEST))[:, 0]
     if family.linear:

@@ -70,6 +70,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         },
         "accountant": _PLD if calibrated.sampled else _EXACT,
         "record_norm": clip.norm,
+        **({"constant": clip.constant} if clip.whole else {}),
         "person_norm": None if clip.person_square is None else math.sqrt(clip.person_square),
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,

@@ -101,7 +101,7 @@ def _check_rounds(placement: Placement, rounds: int, placements: Placements) -> 
     if rounds == 1 and placement is Placement.ROUND:
         what, advice = "and this method has one release", _use(placement, placements) + _LIST
         if placement in placements.where:
-            what, advice = "and this job has one", "Use 'sum', or raise method.rounds."
+            what, advice = "and this job has one", "Use 'sum', or settings with several rounds."
         raise CapabilityError("privacy.placement", f"'round' is for several rounds, {what}", advice)
     if rounds != 1 and placement is not Placement.ROUND:
         needs = f" {placements.note}" if placement in placements.where else ""

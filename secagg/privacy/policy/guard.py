@@ -144,7 +144,7 @@ class Guard:
         With noise there are none: see `secagg.privacy.policy.job_rules`.
         """
         if not self._records:
-            self._records = canonical_encoding.digest(rows.held(public).values).hex()
+            self._records = canonical_encoding.digest(rows.held(public).whole).hex()
         self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return
@@ -229,7 +229,7 @@ class Guard:
         rest = self._rest(answers[-1].request)
         if self.placement is Placement.SITE and not self._records:
             with suppress(SecaggError):  # errors in the records are reported in the sum
-                self._records = canonical_encoding.digest(load().values).hex()
+                self._records = canonical_encoding.digest(load().whole).hex()
         with self._write_refusal(answers[0].request, "budget"):
             if self.placement is Placement.SITE and not self._records:  # then no noise is re-used
                 costs, job = [*(self._cost(a.request.stage) for a in answers), *rest], self.template

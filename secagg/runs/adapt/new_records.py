@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secagg.contracts import SiteRecords
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core.arrays import Array
 from secagg.jobs.columns import Continuous
-from secagg.jobs.design_matrix import public_facts, read_rows
+from secagg.jobs.design_matrix import public_facts, read_rows, unshortened
 from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.models.fedlin.design import Layout
 
 
-def site_records(job: Job, table: pd.DataFrame | Mapping[str, Any]) -> SiteRecords:
-    """Return the complete records of a new site, scaled; it may have more rows than max_rows."""
+def site_records(
+    job: Job, table: pd.DataFrame | Mapping[str, Any], public: PublicFacts | None = None
+) -> SiteRecords:
+    """Return the complete records of a new site, scaled; it may have more rows than max_rows.
+
+    public: as they are scaled; None for the job's
+    """
     table = pd.DataFrame(table)
-    public = public_facts(job, SITES)
+    public = unshortened(public_facts(job, SITES) if public is None else public)
     public = replace(public, max_rows=max(public.max_rows, len(table)))
     return read_rows(job.columns, table, public, "the new site")
 

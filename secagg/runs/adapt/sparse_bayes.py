@@ -11,7 +11,7 @@ belongs to the site.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,8 +171,10 @@ class AdaptedSite:
         run = self.run
         columns = {name: run.job.columns[name] for name in run.columns_used}
         job = run.job.model_copy(update={"columns": columns})
-        everything, public = run.public, public_facts(job, SITES)
-        rows = site_records(job, table)
+        everything = run.public
+        used = tuple(v for v in everything.variables if v.column in columns)
+        public = replace(everything, variables=used, columns=tuple(columns))
+        rows = site_records(job, table, public)
         if rows.incomplete:
             what = f"{rows.incomplete} rows lack a predictor"
             raise DataError(NEW_RECORDS_SOURCE, what, "Leave them out.")

@@ -13,7 +13,7 @@ import statsmodels.api as sm
 import secagg
 from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError, UsageError
-from secagg.models.moments.method import pooled_moments
+from secagg.models.moments.release import pooled_moments
 
 N = 300
 

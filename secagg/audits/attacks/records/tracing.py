@@ -33,6 +33,7 @@ site only: with those of all sites, a difference between sites would look like t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -49,7 +50,6 @@ from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View
 from secagg.core.arrays import Array
-from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 
@@ -60,7 +60,8 @@ _FEW_OF_A_SITE = 2  # (2) needs another one
 class Released(NamedTuple):
     """M, the n read from it, the constant c in z, and the variance of the noise above the diagonal.
 
-    On the diagonal, the noise has twice this variance. seed: of the draws for the interval
+    On the diagonal, the noise has twice this variance. seed: of the draws for the interval; square:
+    the largest |z|^2, if c is shortened with the record
     """
 
     M: Array
@@ -68,6 +69,7 @@ class Released(NamedTuple):
     c: float = 1.0
     noise: float = 0.0
     seed: int = 0
+    square: float = math.inf
 
 
 class Tracing(Attack):
@@ -98,11 +100,13 @@ class Tracing(Attack):
         """Return M and what is public about it."""
         public = view.planned.public
         M = symmetric(_moments(view), len(public.variables) + 1)
-        c = 1.0 if public.clip is None else CONSTANT
+        c = 1.0 if public.clip is None else public.clip.constant
         noise, K = public.noise.get(STAGE), len(view.sites)
         variance = noise.sum_variance(K, noise.site_variance(K)) if noise else 0.0
         seed = int(rng.integers(2**63))
-        return Released(M, max(float(M[0, 0]) / c**2, 1.0), c, variance, seed)
+        whole = public.clip is not None and public.clip.whole
+        square = public.clip.squared_norm if public.clip is not None and whole else math.inf
+        return Released(M, max(float(M[0, 0]) / c**2, 1.0), c, variance, seed, square)
 
     def score(self, guess: Released, view: View, truth: Truth) -> Finding:
         """Return the AUC of (1) and (2)."""
@@ -127,16 +131,21 @@ class Tracing(Attack):
 
 def traces(released: Released, records: Array, reference: Array) -> tuple[Array, Array]:
     """Return (1) of each record, and (2) of each reference record."""
-    M, n, c, noise, _ = released
+    M, n, c, noise, _, square = released
     m = len(reference)
-    z = np.column_stack([np.full(m, c), reference])
+
+    def with_constants(rows: Array) -> Array:
+        left = np.maximum(square - np.sum(rows**2, axis=1), 0.0)
+        return np.column_stack([np.minimum(c, np.sqrt(left)), rows])
+
+    z = with_constants(reference)
     size, axes = np.linalg.eigh(M / n)
     size = np.maximum(size, 0.0)
     variance = n * np.outer(size, size) + noise
     varies = variance > _ROUNDING * np.max(variance)
     weights = np.where(varies, 1 / np.where(varies, variance, 1.0), 0.0)
     other = z @ axes
-    own = np.column_stack([np.full(len(records), c), records]) @ axes
+    own = with_constants(records) @ axes
     P = other.T @ other / m
     weighted = weights * (axes.T @ M @ axes / n - P)
 
