@@ -133,7 +133,7 @@ def test_the_listed_line_for_an_analysis_builds_it(kind: str) -> None:
 def test_a_method_without_noise_names_one_of_its_users_that_has_noise(name: str) -> None:
     known = placements()
     words = re.findall(r"\w+", known[name].instead)
-    others = [word for word in words if word in METHODS]
+    others = [word for word in words if word in METHODS and word != name]  # families, too
     assert known[name].where or others
     for other in others:
-        assert other != name and known[other].where
+        assert known[other].where

@@ -90,7 +90,7 @@ def test_jobs_for_several_outcomes_have_the_budget_of_one_release() -> None:
 def test_only_ways_that_can_be_planned_are_compared() -> None:
     """Under `plain` the noise is at the sites; a logistic regression is not answered by moments."""
     moments = {"name": "moments", "analyses": [OLS]}
-    alone = planned(moments, protocol={"name": "plain"}, privacy={"placement": "site"})
+    alone = planned(moments, protocol={"name": "plain"}, privacy={"placement": "site", "record_norm": 1.0})
     found = compared(alone)
     assert found is not None and {row["placement"] for row in found["rows"]} == {"site"}
     logistic = compared(planned(ONE_STEP | {"outcome": "died", "family": "binomial"}))
@@ -142,7 +142,7 @@ def test_simulated_records_are_as_assumed(outcome: str) -> None:
         (ONE_STEP | {"predictors": ["age", "ward=b"]}, {"expected_records": 10**6, "delta": 1e-8}),
         ({"name": "moments", "analyses": [OLS | {"outcome": "ward=c"}]}, {}),
         ({"name": "moments", "analyses": [OLS]},
-         {"person": "id", "records_per_person": 3, "person_norm": 1.2, "adjacency": "replace"}),
+         {"person": "id", "records_per_person": 3, "person_norm": 1.0, "adjacency": "replace"}),
     ],
     ids=["one record", "many records", "an indicator as outcome", "persons"],
 )  # fmt: skip
@@ -156,7 +156,7 @@ def test_every_job_that_can_be_planned_can_be_compared(
 
 def test_the_lines_of_several_jobs_fit_into_the_budget_and_names_are_toml() -> None:
     """The written epsilon is rounded down, and a column may have quotes in its name."""
-    columns = COLUMNS | {'the "dose"': COLUMNS["age"]}
+    columns = COLUMNS | {'the "dose"': COLUMNS["age"], "died": {"type": "binary"}}
     analyses = [OLS | {"outcome": y, "predictors": ['the "dose"']} for y in ("sbp", "visits")]
     found = compared(planned({"name": "moments", "analyses": analyses}, columns=columns))
     assert found is not None and found["change"] is not None
