@@ -90,7 +90,9 @@ def test_jobs_for_several_outcomes_have_the_budget_of_one_release() -> None:
 def test_only_ways_that_can_be_planned_are_compared() -> None:
     """Under `plain` the noise is at the sites; a logistic regression is not answered by moments."""
     moments = {"name": "moments", "analyses": [OLS]}
-    alone = planned(moments, protocol={"name": "plain"}, privacy={"placement": "site", "record_norm": 1.0})
+    alone = planned(
+        moments, protocol={"name": "plain"}, privacy={"placement": "site", "record_norm": 1.0}
+    )
     found = compared(alone)
     assert found is not None and {row["placement"] for row in found["rows"]} == {"site"}
     logistic = compared(planned(ONE_STEP | {"outcome": "died", "family": "binomial"}))
