@@ -87,6 +87,7 @@ def test_gradients_of_regressions_are_made_of_many_records(family: str) -> None:
     assert found.verdict is Verdict.NO_LEAK_FOUND, found.why
 
 
+@pytest.mark.system
 def test_methods_whose_sums_are_not_over_records_are_named() -> None:
     found = crossed({"name": "notears_admm", "variables": ["x", "w"]})
     assert found.verdict is Verdict.NOT_APPLICABLE and "sums over records" in found.why

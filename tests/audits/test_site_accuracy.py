@@ -77,6 +77,7 @@ def test_without_protection_every_site_is_shown() -> None:
     assert found.verdict is Verdict.LEAK and found.finding is not None and found.finding.value == 0
 
 
+@pytest.mark.system
 def test_it_applies_to_sums_over_records_and_to_many_rounds() -> None:
     outcome = {"outcome": "x0", "predictors": ["x1", "x2"]}
     gradient = {"name": "gradient", "family": "gaussian", "rounds": 3, **outcome}

@@ -45,6 +45,7 @@ def call(*args: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.system
 def test_a_plan_runs_each_curve_once_and_the_experiment_the_rest(sweep: Path) -> None:
     out = sweep.parent / "out"
     estimate: Any = json.loads(call(sweep, "--out", out, "--jobs", "1", "--plan", "--json"))

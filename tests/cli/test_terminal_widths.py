@@ -26,6 +26,7 @@ from secagg.cli.main import app
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import SafeConsole
 from secagg.errors import SecaggError
+from secagg.evidence.feasibility import mechanisms
 
 HEART = Path(__file__).parents[2] / "examples" / "heart-disease"
 COMMANDS = {
@@ -81,6 +82,8 @@ def shown(command: str, width: int | None, monkeypatch: pytest.MonkeyPatch) -> s
     out = io.StringIO() if width is None else Terminal()
     monkeypatch.setenv("COLUMNS", str(width or 60))
     monkeypatch.setenv("TERM", "xterm")
+    for number in ("FIRST_RUNS", "RUNS", "_SPREAD_RUNS"):  # the words are the same, and sooner
+        monkeypatch.setattr(mechanisms, number, 1)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", io.StringIO() if width is None else Terminal())
     with suppress(SecaggError, typer.Exit, SystemExit):

@@ -159,6 +159,7 @@ def test_the_page_on_own_studies_quotes_what_the_check_finds(tmp_path: Path) -> 
         assert [float(each) for each in numbers.split(", ")] == pytest.approx(quartiles, rel=0.01)
 
 
+@pytest.mark.system
 def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: Path) -> None:
     page, path = read("own-study.md"), own_study(tmp_path, "data")
     smoker = simulate(path).summary["analyses"][1]["terms"][2]

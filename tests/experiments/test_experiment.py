@@ -282,6 +282,7 @@ def test_each_curve_has_its_own_method_without_noise(folder: Path) -> None:
     assert done.computed == len(planned.cells()) == 2 * 2 + 2 * 2 + 2 + 2
 
 
+@pytest.mark.system
 def test_a_curve_whose_job_is_refused_without_noise_has_no_place_without_noise(
     folder: Path,
 ) -> None:

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.system
 def test_baselines_are_curves_if_the_records_change_along_the_axis(folder: Path) -> None:
     (folder / "sweep.toml").write_text(
         'title = "Records"\njob = "job.toml"\nrepeat = 3\npublic = true\n'
@@ -45,6 +46,7 @@ def test_baselines_are_curves_if_the_records_change_along_the_axis(folder: Path)
     assert "simulated" in experiment_page(summary)
 
 
+@pytest.mark.system
 def test_attacks_are_tried_on_one_run_at_each_point(folder: Path) -> None:
     (folder / "sweep.toml").write_text(
         'title = "Attacks"\njob = "job.toml"\nrepeat = 2\n'

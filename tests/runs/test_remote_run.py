@@ -168,9 +168,8 @@ PRIVATE = {"privacy": noised(2.0, "round"), "protocol": {"name": "masked"}}
 @pytest.mark.parametrize(
     ("changed", "calls", "stages"),
     [({"method": GRADIENT, "protocol": {"name": "plain"}}, 9, None),
-     ({"method": ONE_STEP, **PRIVATE}, 13, STEPS),
      ({"method": ONE_STEP | {"centre": "site"}, **PRIVATE}, 13, STEPS)],
-    ids=["exact rounds", "noisy sums", "a site's own noise"],
+    ids=["exact rounds", "noisy sums"],
 )  # fmt: skip
 def test_a_coordinator_that_dies_again_and_again_charges_nothing_twice(
     tmp_path: Path, changed: dict[str, Any], calls: int, stages: list[str] | None

@@ -312,6 +312,7 @@ def test_the_plan_says_which_sites_have_drawn_the_noise(tmp_path: Path) -> None:
     assert drawn(once(record_norm=1.2), METHODS[2]) == drawn(once(), METHODS[2], 101) == []
 
 
+@pytest.mark.system
 def test_noise_of_another_count_share_is_drawn_with_another_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,7 +193,11 @@ def test_a_state_of_another_history_is_noticed(runs: Callable[[str], Recorded]) 
     assert found.ask(found.opening) == ["refused", "evidence"]
 
 
-@pytest.mark.parametrize("killed", ["before the state", "between", "after the witness"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param("before the state", marks=pytest.mark.system), "between",
+     pytest.param("after the witness", marks=pytest.mark.system)],
+)  # fmt: skip
 def test_a_process_that_is_killed_at_any_write_goes_on(
     tmp_path: Path, killed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
