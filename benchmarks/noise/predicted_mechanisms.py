@@ -57,7 +57,8 @@ def measured(way: Way, study: Study, draws: int) -> dict[str, float]:
         at = rng.integers(len(y), size=len(y))
         b, errors = exact(X[at], y[at], study.family)
         unit = X[at, 1:].std(axis=0)
-        drawn = replace(rows.part(0, 0), values=rows.values[at])
+        constants = rows.constants[at] if len(rows.constants) else rows.constants
+        drawn = replace(rows.part(0, 0), values=rows.values[at], constants=constants)
         found = fitted(plan, plan.public, drawn, 0, rng)
         estimate = np.array([found[name]["estimate"] for name in slopes])
         squares.append(float(np.mean((unit * (estimate - b)) ** 2)))

@@ -17,7 +17,7 @@ sums at a time; combinations of more sums may be made of fewer records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -80,7 +80,7 @@ def contributions_of_each(
 
 
 def _alone(planned: Planned, seen: SeenRound, rows: SiteRecords, i: int) -> Update:
-    one, public = replace(rows, values=rows.values[i : i + 1]), planned.public
+    one, public = rows.part(i, i + 1), planned.public
     random = seeded_random(bytes(32))
     return planned.method.contribute(seen.stage, one, seen.message, {}, public, random)[0]
 

@@ -125,9 +125,12 @@ def reads_pooled_only(
         contribution
     """
     together = np.concatenate([rows.values for rows in sites.values()])
-    together, at, exchanged = together[rng.permutation(len(together))], 0, {}
+    constants = np.concatenate([rows.constants for rows in sites.values()])
+    order, at, exchanged = rng.permutation(len(together)), 0, {}
     for site, rows in sites.items():
-        exchanged[site] = replace(rows, values=together[at : at + len(rows.values)])
+        drawn = order[at : at + len(rows.values)]
+        own = constants[drawn] if len(constants) else constants
+        exchanged[site] = replace(rows, values=together[drawn], constants=own)
         at += len(rows.values)
     by_site = [_by_round(view, rows, weighted=weighted) for rows in (sites, exchanged)]
     return all(

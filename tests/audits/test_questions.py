@@ -10,7 +10,8 @@ import pytest
 from support.runs.audited import attacked, job, tables
 
 from secagg.audits.attacks.questions import rare_cell
-from secagg.audits.audit import Attacked
+from secagg.audits.audit import Attacked, audit_job
+from secagg.audits.catalogue import ATTACKS
 from secagg.audits.contract import Limit, Verdict
 from secagg.audits.folder_audit import audit_folder
 from secagg.audits.views import SeenRound, View, Who
@@ -322,3 +323,22 @@ def test_if_a_larger_site_refuses_too_the_rows_of_another_are_nearly_counted() -
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
     assert 9 < found.finding.details["row_bits"] < np.log2(2000)
     assert found.finding.value <= 15 and found.finding.details["refused"] <= 5
+
+
+@pytest.mark.parametrize("placement", ["sum", "site"])
+def test_every_attack_knows_records_of_typical_ranges(placement: str) -> None:
+    """The constant of such a record is shortened with it."""
+    rng = np.random.default_rng(1)
+    columns = {"x": NUMBER | {"typical": [-1, 1]}, "case": {"type": "binary", "typical": 0.5}}
+    whole = {
+        "title": "Typical ranges", "sites": {"max_rows": 100}, "method": MOMENTS,
+        "columns": columns, "release": {"min_sites": 3, "min_records": 1},
+        "privacy": {"placement": placement, "epsilon": 4.0, "delta": 1e-6},
+    }  # fmt: skip
+    data = {
+        site: pd.DataFrame({"x": rng.normal(size=80).clip(-4, 4), "case": rng.integers(2, size=80)})
+        for site in "abc"
+    }
+    slow = {"many_run_epsilon", "noise_self_test"}  # tested in tests/statistical
+    for found in audit_job(whole, data, attacks=sorted(ATTACKS.keys() - slow)).attacked:
+        assert "error" not in found.why, (found.attack.name, found.why)

@@ -171,7 +171,7 @@ def _estimates(
     )
     base = [read_records(shared, source) for source in shared.sources.values()]
     own = read_records(alone, alone.sources[sites[0]])
-    parts = [replace(own, values=own.values[i : i + 1]) for i in range(len(canaries))]
+    parts = [own.part(i, i + 1) for i in range(len(canaries))]
     q = planned.plans.stages[name].sampling_rate
     noise = planned.public.noise[name]
     s = np.sqrt(noise.sum_variance(len(sites), noise.site_variance(len(sites))))

@@ -43,6 +43,7 @@ from secagg.contracts import Kind, SiteRecords
 from secagg.core.arrays import Array
 from secagg.errors import SecaggError
 from secagg.jobs.data_sources import as_policy
+from secagg.privacy.clipping import clip_whole
 
 _NUMBERS = 300  # of the sums that are used: rounds after these are left out
 _MOST = 3000  # numbers of the first sum, above which (1) takes long
@@ -197,9 +198,17 @@ def made_up(view: View, size: int, rng: np.random.Generator) -> SiteRecords:
     for name in public.columns:
         of_column = [j for j, v in enumerate(public.variables) if v.column == name and v.indicator]
         if of_column:
-            half = 0.5 / public.variables[of_column[0]].half_range
             level = rng.integers(0, len(of_column) + 1, size)
-            values[:, of_column] = half * (2 * (level[:, None] == range(1, len(of_column) + 1)) - 1)
+            has = level[:, None] == range(1, len(of_column) + 1)
+            middle, half = (
+                np.array([getattr(public.variables[j], of) for j in of_column])
+                for of in ("midpoint", "half_range")
+            )
+            values[:, of_column] = (has - middle) / half
+    if public.clip is not None and public.clip.whole:
+        whole = clip_whole(values, public.clip)
+        zeros = np.zeros(len(public.columns))
+        return SiteRecords(whole[:, 1:], 0, zeros, constants=whole[:, 0])
     if public.clip is not None:
         norms = np.linalg.norm(values, axis=1, keepdims=True)
         continuous = [j for j, v in enumerate(public.variables) if not v.indicator]
@@ -228,7 +237,8 @@ def _first_rounds(view: View) -> View:
 
 def _contribution(view: View, made: SiteRecords, part: slice) -> Array | None:
     """Return the contribution of some records to all rounds; None if there is none."""
-    rows = replace(made, values=made.values[part])
+    start, end, _ = part.indices(len(made.values))
+    rows = made.part(start, end)
     try:
         updates = replayed(view, rows)
     except SecaggError:
