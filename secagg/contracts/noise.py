@@ -61,15 +61,17 @@ class Placement(StrEnum):
 class Placements:
     """Where a method can have the noise of differential privacy.
 
-    where: the placements; () if there is none
+    where: the placements, the one that a job has if it names none first; () if there is none
     note: what they need, or why others are not possible; a sentence
     instead: what else serves users of this method (or of settings that cannot have noise), as a
         sentence of advice; "" if there is nothing more to say
+    with_settings: which one comes first if a setting has this value: (setting, value, placement)
     """
 
     where: tuple[Placement, ...]
     note: str
     instead: str = ""
+    with_settings: tuple[tuple[str, str, Placement], ...] = ()
 
     @classmethod
     def site_moments(cls, unless: str = "", instead: str = "") -> Placements:

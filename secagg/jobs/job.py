@@ -186,7 +186,7 @@ class Job(Strict):
         asks = isinstance(given, Mapping) and given.get("epsilon") is not None
         if method is None or not asks or "placement" in given:
             return given
-        return {**given, "placement": default_placement(method.name)}
+        return {**given, "placement": default_placement(method)}
 
     @property
     def agreed(self) -> dict[str, Any]:

@@ -119,18 +119,20 @@ def placements() -> dict[str, Placements]:
     return {name: _find(METHODS, "method", name).placements for name in METHODS}
 
 
-def default_placement(name: str) -> Placement:
+def default_placement(method: Named) -> Placement:
     """Return where a method has its noise if the job does not say: the first of its placements.
 
     Raises `JobError` for an unknown method, `CapabilityError` for one that can have no noise.
     """
+    name, settings = method.name, method.model_dump()
     if name not in METHODS:
         _refuse_analysis(name)
     possible: Placements = _find(METHODS, "method", name).placements
     if not possible.where:
         what = f"method {name!r} can have no noise: {possible.note}".rstrip(".")
         raise CapabilityError("privacy", what, possible.instead)
-    return possible.where[0]
+    chosen = (place for key, value, place in possible.with_settings if settings.get(key) == value)
+    return next(chosen, possible.where[0])
 
 
 def answers(asked: Sequence[AskedRegression]) -> list[Answer]:

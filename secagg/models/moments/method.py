@@ -134,18 +134,20 @@ class PooledMoments(RequiredSettings):
     placements: ClassVar[Placements] = Placements(
         (Placement.SUM, Placement.SITE, Placement.ROUND),
         'There is one sum; with centre = "site" there are two, which need "round".',
+        with_settings=(("centre", "site", Placement.ROUND),),
     )
 
     title: ClassVar[str] = "Analyses of pooled moments"
 
     @property
     def disclosure(self) -> Disclosure:
-        released, other = (
+        asked, (released, other) = ASKED_ONCE, (
             "The number of records, the mean vector and the covariance matrix of the pooled "
             "records",
             'with centre = "site", or of method notears_admm,',
         )
         if self.centre == "site":
+            asked = ASKED_ONCE.replace("asked once", "asked once (with noise, twice)")
             released, other = (
                 "The number of records, how many sites have any, and the covariance matrix of "
                 "all records about the means of their own sites; no means",
@@ -154,7 +156,7 @@ class PooledMoments(RequiredSettings):
         return Disclosure(
             DisclosureKind.POOLED,
             f"{released}. Every analysis is computed from these numbers and releases nothing more.",
-            ASKED_ONCE,
+            asked,
             other_runs=means_by_subtraction(other),
         )
 
@@ -163,7 +165,7 @@ class PooledMoments(RequiredSettings):
         """Moments, from which any number of analyses are computed."""
         return MethodFacts(
             derivation=type(self).__module__,
-            weights=EqualWeights("Sites are asked once, with an empty message."),
+            weights=EqualWeights("Messages are empty."),
             reads=MomentsOnly(noise_at_site=False, released=True),
             windows=Windows(1 + len(self.lags), None) if self.lags else NO_WINDOWS,
             named_code=(),

@@ -26,7 +26,7 @@ COLUMN = {"type": "continuous", "low": -20, "high": 20, "typical": [-1, 1]}
 
 
 def raw(analyses: Any = (FIT,), column: Any = COLUMN, **privacy: Any) -> dict[str, Any]:
-    terms = {"placement": "round", "epsilon": 4.0, "delta": 1e-5, "expected_records": 4000}
+    terms = {"epsilon": 4.0, "delta": 1e-5, "expected_records": 4000}  # "round" is the default
     return raw_job(
         columns={"x": column, "y": column}, protocol={"name": "masked"},
         method={"name": "moments", "centre": "site", "analyses": list(analyses)},
