@@ -141,10 +141,13 @@ class PooledMoments(RequiredSettings):
 
     @property
     def disclosure(self) -> Disclosure:
-        asked, (released, other) = ASKED_ONCE, (
-            "The number of records, the mean vector and the covariance matrix of the pooled "
-            "records",
-            'with centre = "site", or of method notears_admm,',
+        asked, (released, other) = (
+            ASKED_ONCE,
+            (
+                "The number of records, the mean vector and the covariance matrix of the pooled "
+                "records",
+                'with centre = "site", or of method notears_admm,',
+            ),
         )
         if self.centre == "site":
             asked = ASKED_ONCE.replace("asked once", "asked once (with noise, twice)")
