@@ -25,6 +25,7 @@ from secagg.models.one_step.estimate import (
     Estimate,
     First,
     Scores,
+    combined,
     least_squares,
     moments_map,
     shrunk,
@@ -104,9 +105,8 @@ def following(state: State, total: Update, sites: int) -> State:
         record, h = (math.sqrt(f) * state[name] for name in ("record", "h"))
         return {**state, "record": record, "h": h, "longer": f}
     else:
-        made, joint = _stepped(state, total, (sd * roots[0], sd * roots[1], sd * roots[2]))
+        found = _stepped(state, total, (sd * roots[0], sd * roots[1], sd * roots[2]))
         state["bias"] = _BIAS_OF_STEP
-        found = made if state["stage"] else joint
         if state["stage"] == LENGTHS:
             state |= _limits(state, _of_g(state, SCORES))
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
@@ -137,9 +137,7 @@ def _curvature(state: State) -> Array:
     return curvature(family, state["S"], b)
 
 
-def _stepped(
-    state: State, total: Update, sds: tuple[float, float, float]
-) -> tuple[Estimate, Estimate]:
+def _stepped(state: State, total: Update, sds: tuple[float, float, float]) -> Estimate:
     expected, records = _curvature(state), state["records"]
     T = transform(expected, state["record"])
     sums = Scores(
@@ -148,7 +146,8 @@ def _stepped(
     )  # fmt: skip
     size = len(state["b"])
     before = Estimate(state["b"], np.zeros((size, size)), state["noise"])
-    return step(sums, before, state["bias"], state["S"])
+    made = step(sums, before, state["bias"], state["S"])
+    return combined(before, made, state["bias"])
 
 
 def predictor_variance(state: State) -> float:

@@ -203,8 +203,8 @@ class Scores:
     sd_usual: float
 
 
-def step(scores: Scores, before: Estimate, bias: float, S: Array) -> tuple[Estimate, Estimate]:
-    """Return b0 + T' a, and this combined with b0. before: b0; bias: d; S: E x x'."""
+def step(scores: Scores, before: Estimate, bias: float, S: Array) -> Estimate:
+    """Return b0 + T' a. before: b0; bias: d; S: E x x'."""
     T, h, size = scores.T, scores.h, len(scores.T)
     sd_g, sd_J, sd_B = scores.sds
     J, trust, multiple = _drawn(square(scores.sums["J"], size), scores.usual, sd_J)
@@ -219,9 +219,15 @@ def step(scores: Scores, before: Estimate, bias: float, S: Array) -> tuple[Estim
     length = math.sqrt(max(float(moved @ S @ moved), 0.0))
     moved *= min(1.0, _LONGEST_STEP / length) if length else 1.0
     B, _, _ = _drawn(square(scores.sums["B"], size), scores.variance / h**2 * J, sd_B)
-    made = Estimate(before.b + moved, h**2 * out @ B @ out.T, noise)
-    G = noise @ np.linalg.inv(away + noise)
-    return made, Estimate(made.b - G @ moved, made.sampling, noise - G @ noise)
+    return Estimate(before.b + moved, h**2 * out @ B @ out.T, noise)
+
+
+def combined(before: Estimate, made: Estimate, bias: float) -> Estimate:
+    """Return the best weighted mean of b0 and the estimate after a step. bias: d."""
+    away = before.noise + bias**2 * np.eye(len(before.b))
+    G = made.noise @ np.linalg.inv(away + made.noise)
+    b = made.b - G @ (made.b - before.b)
+    return Estimate(b, made.sampling, made.noise - G @ made.noise)
 
 
 def _spread(C: Array) -> Array:

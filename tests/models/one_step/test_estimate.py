@@ -70,11 +70,11 @@ def test_the_covariance_of_the_noise(seen: bool) -> None:
         usual = 1e4 * np.diag([1.0, 0.0, 0.0]) if seen else J + T @ noise(sd_usual) @ T.T
         sums = {"g": g, "J": upper(J + noise(sds[1])), "B": B}
         scores = Scores(sums, sds, T, h, 1e-4, usual, sd_usual)
-        made, _ = step(scores, before, 0.0, 0.01 * np.eye(size))
+        made = step(scores, before, 0.0, 0.01 * np.eye(size))
         moved.append(made.b - T.T @ a)
     exact = {"g": np.zeros(size), "J": upper(J), "B": B}
     usual = usual if seen else J
-    made, _ = step(Scores(exact, sds, T, h, 1e-4, usual, sd_usual), before, 0.0, np.eye(size))
+    made = step(Scores(exact, sds, T, h, 1e-4, usual, sd_usual), before, 0.0, np.eye(size))
     misfit = 0.0 if seen else 0.07**2 * 0.3  # here J is exactly what it is drawn to
     found = np.cov(np.array(moved).T)
     assert np.allclose(np.diagonal(found), np.diagonal(made.noise) - misfit, rtol=0.15)
