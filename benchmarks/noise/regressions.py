@@ -1,7 +1,8 @@
 """Regressions under noise: error, interval width and coverage on real records, by mechanism.
 
     python -m benchmarks.noise.regressions run FILE [--draws 200] [--studies nhefs ...]
-        [--families gaussian binomial] [--epsilons 0.5 1 2 4] [--sites 5] [--methods one_step ...]
+        [--families gaussian binomial poisson] [--epsilons 0.5 1 2 4] [--sites 5]
+        [--methods one_step ...]
     python -m benchmarks.noise.regressions table FILE
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
@@ -17,7 +18,8 @@ Delta is 1e-5, one site may collude. Methods:
 The error is the root mean square of (estimate less fit without noise) over draws and slopes, for
 columns divided by their standard deviations, and for a linear outcome by its own. Coverage is of
 the fit to all records (`simulated`: of the truth); the width is relative to that of classical
-intervals without noise. A line of FILE is one draw, method and epsilon.
+intervals without noise, of counts to that of a sandwich. A line of FILE is one draw, method and
+epsilon.
 """
 
 from __future__ import annotations
@@ -34,15 +36,17 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness import store_row, stored_rows
-from benchmarks.noise.studies import STUDIES, Study, simulated
+from benchmarks.noise.studies import COUNTS, STUDIES, Study, simulated
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 from secagg.evidence.feasibility.simulated import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
+from secagg.models.one_step.columns import FAMILIES
 from secagg.sessions.planned_job import Planned, plan_job
 
 TRUTH = {"gaussian": [0.4, -0.3, 0.2, 0.0, 0.1], "binomial": [0.6, -0.4, 0.3, 0.0, 0.2]}
+ALL = STUDIES | COUNTS
 NORMS = (0.6, 0.8, 1.0, 1.4)
 
 
@@ -50,6 +54,8 @@ def methods(study: Study) -> list[str]:
     norms = [f"moments, norm {norm}" for norm in NORMS]
     if study.family == "binomial":
         return ["one_step", "gradient"]
+    if study.family == "poisson":
+        return ["one_step"]
     return ["one_step", "moments, typical", "moments", *norms]
 
 
@@ -95,18 +101,21 @@ def own_units(plan: Planned, rows: SiteRecords, study: Study) -> tuple[Array, Ar
 
 
 def exact(X: Array, y: Array, family: str) -> tuple[Array, Array]:
-    """Return the slopes of the fit without noise, and their classical standard errors."""
+    """Return the slopes of the fit without noise, and their standard errors."""
     if family == "gaussian":
         b = np.linalg.lstsq(X, y, rcond=None)[0]
         r = y - X @ b
         inverse = np.linalg.inv(X.T @ X) * (r @ r) / (len(y) - X.shape[1])
     else:
+        law = FAMILIES[family]
         unit = np.array([1.0, *X[:, 1:].std(axis=0)])
-        Z, b = X / unit, np.zeros(X.shape[1])
+        Z, b = (X - [0.0, *X[:, 1:].mean(axis=0)]) / unit, np.zeros(X.shape[1])
+        b[0] = math.log(y.mean()) if family == "poisson" else 0.0
         for _ in range(30):
-            p = 1 / (1 + np.exp(-Z @ b))
-            inverse = np.linalg.inv((Z.T * (p * (1 - p))) @ Z)
-            b = b + inverse @ (Z.T @ (y - p))
+            inverse = np.linalg.inv((Z.T * law.weight(Z @ b)) @ Z)
+            b = b + inverse @ (Z.T @ law.score(y, Z @ b))
+        if family == "poisson":
+            inverse = inverse @ (Z.T * law.score(y, Z @ b) ** 2) @ Z @ inverse
         b, inverse = b / unit, inverse / np.outer(unit, unit)
     return b[1:], np.sqrt(np.diagonal(inverse))[1:]
 
@@ -117,14 +126,15 @@ def measure(args: argparse.Namespace) -> None:
     for draw in range(args.draws):
         for name in args.studies:
             for family in args.families:
-                _draw(args, done, name, family, draw)
+                if name in (COUNTS if family == "poisson" else STUDIES):
+                    _draw(args, done, name, family, draw)
 
 
 def resampled(
     study: Study, name: str, family: str, draw: int
 ) -> tuple[pd.DataFrame, np.random.Generator]:
     """Return the records of a draw, and where its random numbers go on."""
-    rng = np.random.default_rng([draw, list(STUDIES).index(name)])
+    rng = np.random.default_rng([draw, list(ALL).index(name)])
     if name == "simulated":
         return simulated(family, 1000 + draw).table, rng
     return study.table.iloc[rng.integers(len(study.table), size=len(study.table))], rng
@@ -148,7 +158,7 @@ def _draw(args: argparse.Namespace, done: set[Any], name: str, family: str, draw
 
 @cache
 def _study(name: str, family: str) -> Study:
-    return STUDIES[name](family)
+    return (COUNTS if family == "poisson" else STUDIES)[name](family)
 
 
 @cache
@@ -230,8 +240,8 @@ def main() -> None:
     parser.add_argument("what", choices=["run", "table"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
-    parser.add_argument("--families", nargs="+", default=["gaussian", "binomial"])
+    parser.add_argument("--studies", nargs="+", default=list(ALL), choices=list(ALL))
+    parser.add_argument("--families", nargs="+", default=["gaussian", "binomial", "poisson"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
     parser.add_argument("--sites", type=int, default=5)
     parser.add_argument("--methods", nargs="+", choices=["one_step", "moments", "gradient"])
