@@ -241,12 +241,14 @@ class AskedRegression:
 
     outcome, predictors: columns, or variables as `column=level`
     within: whether each site has an intercept of its own
+    exposure: a column whose logarithm is added to the linear predictor
     """
 
     outcome: str
     predictors: tuple[str, ...]
     family: Family
     within: bool = False
+    exposure: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return the three as keys of a job."""

@@ -74,7 +74,7 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     expected_records: int | None = Field(default=None, ge=1)
     """A public guess of the number of records. `secagg plan` uses it to predict whether the result
     will be usable. It computes how much the noise is expected to change the coefficients. This
-    change should be at most 30 %, better at most 10 %."""
+    change should be below the sampling error, or at most 30 %."""
 
     @model_validator(mode="after")
     def _complete(self) -> Privacy:

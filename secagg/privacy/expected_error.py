@@ -178,10 +178,10 @@ class Feasibility:
         line += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
             line += f", or {two_digits(self.least_records)} records"
-        return f"{line}; better: {more}" if self._ends_too_early else line
+        return f"{line}; better: {more}" if self.ends_too_early else line
 
     @property
-    def _ends_too_early(self) -> bool:
+    def ends_too_early(self) -> bool:
         """Whether more rounds help: the search's end costs more than the noise.
 
         With more rounds, the noise of each is larger.

@@ -1,8 +1,9 @@
 """The verdict of `secagg plan` on the expected usefulness of a result, with what a reader needs.
 
-The plan words the verdict: `secagg.privacy.expected_error` for coefficients,
-`secagg.evidence.feasibility.edges` for graphs. It uses public numbers only. So it is the same
-before and after the run, and reveals nothing about any record.
+The plan words the verdict: `secagg.evidence.feasibility.simulated` and
+`secagg.privacy.expected_error` for coefficients, `secagg.evidence.feasibility.edges` for graphs. It
+uses public numbers only. So it is the same before and after the run, and reveals nothing about any
+record.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _VERDICT_WORDS = {
     "amber": "directions and large effects are visible",
     "red": "the expected error is above 30 %",
 }
+_SIMULATED_WORDS = {
+    "green": "the noise is below the sampling error",
+    "amber": "large effects are visible",
+    "red": "the noise is far above the sampling error, or the error above 50 %",
+}
 _GRAPH_WORDS = {
     "green": "the noise hardly changes which edges are found",
     "amber": "large effects are likely to be found, but maybe in the wrong direction",
@@ -42,6 +48,13 @@ _COLOURS = (
     "their size. It is due to the noise, and in a search of many rounds also to its end before the "
     f"optimum. Green: up to {percent(GREEN_ERROR)}; amber: up to {percent(USABLE_ERROR)}, which is "
     "usable; red: above."
+)
+_COLOURS_OF_SIMULATED = (
+    "Coefficient error: the expected change of all slopes of a regression together, by noise and "
+    "by limits of records, in percent of their size. Sampling error: that of the fit without "
+    "noise. Green: the error is at most the sampling error; amber: intervals are at most twice as "
+    f"long as without noise, or the error is at most {percent(USABLE_ERROR)}; red: more, or an "
+    "error above 50 %."
 )
 _COLOURS_OF_TABLES = (
     "Error of a cell: the standard deviation of the noise in each count, in percent of the table's "
@@ -63,6 +76,7 @@ def in_short(facts: Facts) -> str:
         return "Expected before the run: red, the error is not known and can be above 100 %."
     words = _GRAPH_WORDS if _of_a_graph(judged) else _VERDICT_WORDS
     words = _TABLE_WORDS if "tables" in judged else words
+    words = _SIMULATED_WORDS if "sampling" in judged else words
     return f"Expected before the run: {judged['verdict']}, {words[judged['verdict']]}."
 
 
@@ -112,6 +126,13 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
         f"columns. It does not include {'' if of_edges else 'sampling error and '}the bias of "
         "clipping."
     )
+    if "sampling" in judged:
+        colours = _COLOURS_OF_SIMULATED
+        limits = (
+            f"The verdict is from runs on simulated records: {records} expected records, with what "
+            "the job says of the columns. It does not know skewed columns and effects that are "
+            "not linear."
+        )
     if "tables" in judged:
         limits = f"The errors are exact. The mean counts use {records} expected records."
     colours = _COLOURS_OF_A_GRAPH if of_edges else _COLOURS

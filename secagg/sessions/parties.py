@@ -29,7 +29,9 @@ def open_coordinator_ledger(
     job, on_disk = planned.job, all(s.ledger is not None for s in planned.sources.values())
     if folder is None and on_disk:
         folder = ledger_folder(job)
-    return CoordinatorLedger.of(job, planned.private, planned.plans.stages, session, folder)
+    return CoordinatorLedger.of(
+        job, planned.facts, planned.private, planned.plans.stages, session, folder
+    )
 
 
 def make_party(

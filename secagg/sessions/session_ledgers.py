@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import ChosenWeights, MethodFacts, SiteRecords, Stage
+from secagg.contracts import ChosenWeights, MethodFacts, MomentsOnly, SiteRecords, Stage
 from secagg.contracts.noise import SITE_MOMENTS, Placement
 from secagg.core import canonical_encoding
 from secagg.core.hash_chain_log import canonical_json
@@ -78,7 +78,7 @@ def make_guard(
     request = contribution_request(job, facts, stages, source, key, terms)
     return Guard(
         session.hex(), source.dataset, source.policy, request, private,
-        functools.partial(open_ledger, source.ledger), query_digest(job, private),
+        functools.partial(open_ledger, source.ledger), query_digest(job, facts, private),
         bytes.fromhex(job_digest(job)), replayable, reread,
     )  # fmt: skip
 
@@ -126,7 +126,7 @@ def contribution_request(
 def planned_numbers(job: Job, facts: MethodFacts, stages: Sequence[Stage]) -> PlannedNumbers:
     """Return the exact numbers of a job beyond moments. stages: those of the method."""
     asks = canonical_encoding.digest(
-        [query_digest(job, None), canonical_json(job.agreed["method"])]
+        [query_digest(job, facts, None), canonical_json(job.agreed["method"])]
     )
     return PlannedNumbers.of(facts, stages, asks.hex())
 
@@ -172,14 +172,15 @@ def job_digest(job: Job) -> str:
     return canonical_encoding.digest(canonical_json(job.agreed)).hex()
 
 
-def query_digest(job: Job, private: Calibrated | None) -> bytes:
+def query_digest(job: Job, facts: MethodFacts, private: Calibrated | None) -> bytes:
     """Return a digest of all that determines a contribution, except its spec and the message.
 
-    The method's settings are not part of it: apart from spec and message, they only determine how
-    the coordinator uses the sums (`moments`: which analyses).
+    Two jobs with the same digest may have the same noise, so whatever can change a contribution is
+    part of it: also the method's settings, such as the tables that are counted. Only a method that
+    releases the moments of all columns has no settings that matter here.
 
-    private: under noise once at the site, whose moments serve all methods, the method's name is
-        not part of it either
+    facts: of the method; private: under noise once at the site, whose moments serve all methods,
+        the method's name is not part of it either
     """
     # A column's unit is for the reader of a report only.
     columns = [
@@ -194,8 +195,12 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
         unit.append(["event", private.terms.records])
     if (k := reach(job)) is not None:  # with another limit of records, noise must be another
         unit.append(["reach", k])
-    name = "" if _once_at_site(private) else job.method.name
-    return canonical_encoding.digest([name, columns, unit])
+    method: Any = canonical_json(job.agreed["method"])
+    if isinstance(facts.reads, MomentsOnly) and facts.reads.released:
+        method = job.method.name
+    if _once_at_site(private):
+        method = ""
+    return canonical_encoding.digest([method, columns, unit])
 
 
 def _once_at_site(private: Calibrated | None) -> bool:
@@ -212,6 +217,7 @@ class CoordinatorLedger:
     """
 
     job: Job
+    facts: MethodFacts
     private: Calibrated | None
     stages: Mapping[str, Stage]
     session: str
@@ -224,6 +230,7 @@ class CoordinatorLedger:
     def of(
         cls,
         job: Job,
+        facts: MethodFacts,
         private: Calibrated | None,
         stages: Mapping[str, Stage],
         session: bytes,
@@ -241,7 +248,7 @@ class CoordinatorLedger:
                     for line in ledger.history(ALL_SITES)
                     if line.kind == "entry" and line.session == session.hex()
                 }
-        return cls(job, private, stages, session.hex(), path, earlier, recorded)
+        return cls(job, facts, private, stages, session.hex(), path, earlier, recorded)
 
     def check_budget(self) -> None:
         """Check that the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
@@ -285,7 +292,7 @@ class CoordinatorLedger:
             session=self.session,
             round=event["round"],
             stage=stage.name,
-            query=query_digest(self.job, self.private).hex(),
+            query=query_digest(self.job, self.facts, self.private).hex(),
             placement=privacy.placement,
             cost=EXACT if self.private is None else self.private.cost(paid),
             delta=privacy.delta or 0.0,

@@ -82,7 +82,7 @@ def shown(command: str, width: int | None, monkeypatch: pytest.MonkeyPatch) -> s
     out = io.StringIO() if width is None else Terminal()
     monkeypatch.setenv("COLUMNS", str(width or 60))
     monkeypatch.setenv("TERM", "xterm")
-    for number in ("FIRST_RUNS", "RUNS", "_SPREAD_RUNS"):  # the words are the same, and sooner
+    for number in ("FIRST_RUNS", "RUNS", "SPREAD_RUNS"):  # the words are the same, and sooner
         monkeypatch.setattr(mechanisms, number, 1)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", io.StringIO() if width is None else Terminal())

@@ -173,7 +173,7 @@ def test_noise_of_one_limit_is_never_used_with_another() -> None:
     for expected in (None, 3000, 90_000):
         job = job_of(PLAIN, placement="site", expected_records=expected)
         planned = plan_job(job, tables)
-        keys.add(query_digest(job, planned.private))
+        keys.add(query_digest(job, planned.facts, planned.private))
         limits.add(planned.public.clip.squared_norm)
     assert len(limits) == len(keys) == 3
 

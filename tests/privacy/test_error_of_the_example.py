@@ -27,7 +27,7 @@ def column(table: pd.DataFrame, variable: Variable) -> np.ndarray:
 
 
 def test_the_verdict_on_the_private_example_agrees_with_its_error(tmp_path: Path) -> None:
-    """Least squares of noised moments of all 853 records; the predicted error is of first order."""
+    """Least squares of noised moments of all 853 records; the prediction simulates records."""
     raw = tomllib.loads((EXAMPLE / "private.toml").read_text(encoding="utf-8"))
     raw["sites"]["folder"] = data = folder(tmp_path)
     planned = plan_job(parse_job(raw))
@@ -63,5 +63,7 @@ def test_the_verdict_on_the_private_example_agrees_with_its_error(tmp_path: Path
     monte_carlo = float(np.std(squares)) / math.sqrt(DRAWS) / (2 * error)
     assert error / math.hypot(1, error) == pytest.approx(0.133, abs=3 * monte_carlo)
     assert monte_carlo < 0.005
-    # The guesses on spread, correlations and R^2 (0.26 here, 0.2 assumed) are off by some tenths.
-    assert found["error"] == pytest.approx(0.133, rel=0.25) and found["verdict"] == "amber"
+    # The guesses on spread, correlations and R^2 (0.26 here, 0.2 assumed) are off by some tenths,
+    # and the predicted error has its own Monte Carlo error of a tenth.
+    assert found["error"] == pytest.approx(0.133, rel=0.3)
+    assert found["verdict"] == "green" and found["error"] < found["sampling"]

@@ -296,7 +296,8 @@ def test_a_columns_unit_is_not_part_of_the_question() -> None:
     base = raw_job()["columns"]
 
     def digest(columns: dict[str, Any]) -> bytes:
-        return query_digest(parse_job(raw_job(columns=columns)), None)
+        plan = plan_job(parse_job(raw_job(columns=columns)), tables())
+        return query_digest(plan.job, plan.facts, None)
 
     assert digest({**base, "age": {**base["age"], "unit": "y"}}) == digest(base)
     others = (

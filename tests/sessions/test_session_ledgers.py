@@ -79,14 +79,19 @@ def test_a_resumed_session_enters_an_exact_sum_once_and_no_other_sum_instead(
         book_of(session).close()
         first = book_of(session)
         resumed = CoordinatorLedger.of(
-            first.job, first.private, first.stages, session.session, tmp_path / "ledgers"
+            first.job,
+            first.facts,
+            first.private,
+            first.stages,
+            session.session,
+            tmp_path / "ledgers",
         )
         with closing(resumed):
             resumed.record_release(event, total)
             with pytest.raises(SecaggError):
                 resumed.record_release({**event, "contributors": list(FIVE[:3])}, total)
         other = CoordinatorLedger.of(
-            first.job, first.private, first.stages, bytes(32), tmp_path / "ledgers"
+            first.job, first.facts, first.private, first.stages, bytes(32), tmp_path / "ledgers"
         )
         with closing(other):
             assert not other.recorded

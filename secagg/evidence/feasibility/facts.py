@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -35,18 +35,11 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
 
     guarantee: from `secagg.privacy.accounting.guarantee`, for all sites of the job
     """
-    job, facts, clip = planned.job, planned.facts, planned.public.clip
-    assert clip is not None  # with noise, records are always clipped
+    job, facts = planned.job, planned.facts
     if facts.cell_errors is not None:
         return table_feasibility(job.privacy, facts.cell_errors(planned.public))
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
-    if facts.simulated:
-        found = simulated_feasibility(planned, job.privacy.expected_records)
-        text = "assumes the typical ranges of the job, correlations of 0.3, and predictors that "
-        text += "explain 20 % (if 5 %, the error is about twice as large, and so is the sampling "
-        text += "error); with standard deviations half as large, the error is "
-        return found | {"assumes": f"{text}{percent(found['error_if_narrow'])}"}
     if (
         facts.regression is None
         and not facts.moments_only
@@ -60,35 +53,22 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     rule = facts.edge_rule
     if isinstance(rule, str):
         return {"verdict": None, "words": f"not judged: {rule}"}
+    if facts.asked:
+        return _of_regressions(planned, guarantee, job.privacy.expected_records)
     used, regression = _columns(facts), facts.regression
     law = FisherLaw() if regression is None else regression.family.fisher
     if law is None:
         words = f"not judged: no error is predicted for {planned.method.title.lower()}"
         return {"verdict": None, "words": words}
-    variables = [v for v in planned.public.variables if used is None or {v.column, v.name} & used]
+    variables = _named(planned, used)
     if len(variables) < 2:
         return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
-    indicators = sum(v.indicator for v in variables)
-    stated = _stated(job, planned.public.variables)
-    assumed = Assumptions(
-        job.privacy.expected_records,
-        len(variables) - indicators,
-        indicators,
-        clip.mean_square,
-        law,
-        stated=_in_order(variables, stated, "" if regression is None else regression.outcome),
-    )
-    assumed = _relative(assumed, planned.public)
-    others = [v for v in planned.public.variables if v not in variables]
-    assumed = replace(assumed, others=_squared_length(others, stated, assumed.indicator_size))
+    outcome = "" if regression is None else regression.outcome
+    assumed = _assumptions(planned, job.privacy.expected_records, variables, law, outcome)
     noised = _planned_noise(planned, guarantee)
-    graph = None if rule is None else _graph(assumed, noised, rule)
-    if graph is not None and rule is not None and rule.beside_regressions:
-        found = feasibility(assumed, noised).to_dict()
-        found |= {"words": f"{found['words']}; {graph['words']}", "graph": graph}
-        rule = None
-    else:
-        found = graph or feasibility(assumed, noised).to_dict()
+    found = (
+        feasibility(assumed, noised).to_dict() if rule is None else _graph(assumed, noised, rule)
+    )
     if regression is not None and planned.public.site_moments:
         alone = _alone(assumed, noised)
         found["known"] = facts.knows_noise or alone.error <= USABLE_ERROR
@@ -96,13 +76,79 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
             found |= {"verdict": Verdict.RED.value, "words": _not_known(found["error"], alone)}
         elif regression.own_at_sites:
             found |= _at_a_site(assumed, noised, found["words"])
-    deviations = _deviations(job, [v for v in variables if v.column not in stated])
+    deviations = _deviations(job, variables)
     statement = _statement if rule is None else _graph_statement
     narrow = found["error_if_narrow" if rule is None else "if_narrow"]
     return found | {
         "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()},
         "assumes": statement(assumed, narrow, deviations),
     }
+
+
+def _of_regressions(planned: Planned, guarantee: Mapping[str, Any], records: int) -> dict[str, Any]:
+    """Return the verdict about a method that runs on simulated records.
+
+    The formula says only whether more rounds of a search are needed, and about a graph that is
+    estimated beside the regressions.
+    """
+    facts = planned.facts
+    found = simulated_feasibility(planned, records)
+    names = {name for asked in facts.asked for name in (asked.outcome, *asked.predictors)}
+    variables = _named(planned, names)
+    law, noised = facts.asked[0].family.fisher, None
+    if facts.edge_rule is not None or (not facts.simulated and not facts.moments_only):
+        noised = _planned_noise(planned, guarantee)
+    if isinstance(facts.edge_rule, EdgeRule) and noised is not None:
+        every = list(planned.public.variables)
+        assumed = _assumptions(planned, records, every, FisherLaw(), "")
+        found = _with_graph(found, _graph(assumed, noised, facts.edge_rule))
+    elif noised is not None and law is not None and len(variables) > 1:
+        assumed = _assumptions(planned, records, variables, law, facts.asked[0].outcome)
+        search = feasibility(assumed, noised)
+        found |= {"left": search.left, "least_rounds": search.least_rounds}
+        if search.ends_too_early:
+            found["words"] += f"; better: raise method.rounds to {search.least_rounds}"
+    deviations = _deviations(planned.job, variables)
+    listed = "the typical ranges of the job"
+    if deviations:
+        listed = f"{_listed(deviations)}: state `typical` of these columns"
+    text = f"assumes {listed}; correlations of 0.3, and predictors that explain 20 % (if 5 %, the "
+    text += "error is about twice as large, and so is the sampling error); with standard "
+    text += f"deviations half as large, the error is {percent(found['error_if_narrow'])}"
+    return found | {
+        "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()}, "assumes": text,
+    }  # fmt: skip
+
+
+def _with_graph(found: dict[str, Any], graph: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict about regressions, with that about a graph beside them."""
+    return found | {"words": f"{found['words']}; {graph['words']}", "graph": graph}
+
+
+def _named(planned: Planned, names: Set[str] | None) -> list[Variable]:
+    """Return the variables of columns with these names, or all."""
+    every = planned.public.variables
+    return [v for v in every if names is None or {v.column, v.name} & names]
+
+
+def _assumptions(
+    planned: Planned, records: int, variables: list[Variable], law: FisherLaw, outcome: str
+) -> Assumptions:
+    clip = planned.public.clip
+    assert clip is not None  # with noise, records are always clipped
+    indicators = sum(v.indicator for v in variables)
+    stated = _stated(planned.job, planned.public.variables)
+    assumed = Assumptions(
+        records,
+        len(variables) - indicators,
+        indicators,
+        clip.mean_square,
+        law,
+        stated=_in_order(variables, stated, outcome),
+    )
+    assumed = _relative(assumed, planned.public)
+    others = [v for v in planned.public.variables if v not in variables]
+    return replace(assumed, others=_squared_length(others, stated, assumed.indicator_size))
 
 
 _Stated = Mapping[str, tuple[float, float]]
@@ -119,11 +165,11 @@ def _stated(job: Job, variables: Sequence[Variable]) -> _Stated:
 
 
 def _deviations(job: Job, variables: Sequence[Variable]) -> dict[str, tuple[float, str]]:
-    """Return the assumed standard deviation and the unit of each continuous variable, by name."""
+    """Return the standard deviation that is assumed of continuous variables, and its unit."""
     found = {}
     for variable in variables:
         column = job.columns[variable.column]
-        if isinstance(column, Number):
+        if isinstance(column, Number) and column.typical is None:
             name = f"ln({variable.name})" if column.transform == "log" else variable.name
             unit = "" if column.transform == "log" else column.unit
             found[name] = Assumptions.spread * variable.half_range, unit
@@ -254,7 +300,7 @@ def _graph_statement(
     """Return in words on what the smallest edge depends; arguments as for `_statement`."""
     text = "assumes columns that are related to no third one"
     if narrow is not None:
-        text += f", and {_listed(assumed, deviations)}; with standard deviations half as large, an "
+        text += f", and {_listed(deviations)}; with standard deviations half as large, an "
         text += f"edge needs {narrow:.2f}"
     return (
         f"{text}; likely: more than half of such edges were found in simulations; an edge may be "
@@ -262,10 +308,10 @@ def _graph_statement(
     )
 
 
-def _listed(assumed: Assumptions, deviations: Mapping[str, tuple[float, str]]) -> str:
+def _listed(deviations: Mapping[str, tuple[float, str]]) -> str:
     shown = [f"{name} {sd:.2g} {unit}".rstrip() for name, (sd, unit) in deviations.items()]
     listed = ", ".join(shown[:_MOST_LISTED]) + (", …" if len(shown) > _MOST_LISTED else "")
-    return f"standard deviations of 1/{2 / assumed.spread:.0f} of each range ({listed})"
+    return f"standard deviations of 1/{2 / Assumptions.spread:.0f} of each range ({listed})"
 
 
 def _statement(
@@ -277,7 +323,7 @@ def _statement(
     """
     parts = []
     if deviations:
-        parts.append(_listed(assumed, deviations))
+        parts.append(_listed(deviations))
     if assumed.law.indicator:
         frequency = (1 - math.sqrt(1 - 4 * assumed.outcome_variance)) / 2
         parts.append(f"an outcome in {percent(frequency)} of the records")

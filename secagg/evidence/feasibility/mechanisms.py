@@ -29,7 +29,15 @@ import numpy as np
 
 from secagg.contracts import AskedRegression
 from secagg.errors import UsageError
-from secagg.evidence.feasibility.simulated import FIRST_RUNS, RUNS, RelativeError, Trials, rounded
+from secagg.evidence.feasibility.simulated import (
+    FIRST_RUNS,
+    MOST_REGRESSIONS,
+    RUNS,
+    SPREAD_RUNS,
+    RelativeError,
+    Trials,
+    rounded,
+)
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job, parse_job
 from secagg.jobs.privacy import Privacy
@@ -41,8 +49,6 @@ from secagg.sessions.planned_job import Planned, plan_sites
 
 _NORMS = (0.6, 0.8, 1.0, 1.4)
 """Limits of records' norms that are tried, relative to the root mean square norm expected."""
-_SPREAD_RUNS = 3
-_MOST_REGRESSIONS = 2  # of several, so many are simulated
 _WRONG_GUESSES = 1.5
 """Ways that are equally good bear wrong guesses if these cost at most so many times the least."""
 
@@ -84,7 +90,8 @@ def compared(planned: Planned) -> dict[str, Any] | None:
     rows = []
     for way, error in zip(ways, errors, strict=True):
         narrow, wide = (
-            trials.error(way.jobs, _SPREAD_RUNS, spread=spread).error for spread in (0.5, 2.0)
+            trials.error(way.jobs, SPREAD_RUNS, start=FIRST_RUNS, spread=spread).error
+            for spread in (0.5, 2.0)
         )
         rows.append(_row(way, len(planned.facts.asked), error, narrow, wide))
     return {"rows": rows, **_verdict(ways, errors, rows)}
@@ -96,7 +103,7 @@ def chosen_ways(planned: Planned) -> tuple[Trials, list[Way]] | None:
     if records is None or not asked:
         return None
     ways = _ways(planned, asked)
-    trials = Trials(planned, asked[:_MOST_REGRESSIONS], records)
+    trials = Trials(planned, asked[:MOST_REGRESSIONS], records)
     chosen = [ways[0]]
     for kind in dict.fromkeys(way.kind for way in ways[1:]):
         group = [way for way in ways[1:] if way.kind == kind]

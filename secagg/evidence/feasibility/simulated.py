@@ -44,6 +44,7 @@ from secagg.contracts import (
     Family,
     FirstOrder,
     FisherLaw,
+    Outcome,
     PublicFacts,
     RecordCount,
     Result,
@@ -53,7 +54,7 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Noise
 from secagg.core.arrays import Array
-from secagg.jobs.columns import Column, Number
+from secagg.jobs.columns import Binary, Column, Number
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.privacy import Privacy
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
@@ -71,8 +72,10 @@ from secagg.sessions.rounds import COHORT
 if TYPE_CHECKING:
     import pandas as pd
 
-FIRST_RUNS, RUNS = 2, 8
-"""Runs that choose a setting, and further ones that predict its error."""
+FIRST_RUNS, RUNS, SPREAD_RUNS = 2, 8, 5
+"""Runs that choose a setting, further ones that predict its error, and those with other spreads."""
+MOST_REGRESSIONS = 2  # of several, so many are simulated
+_SHARE = 0.2  # of the second level of a binary column, where the job states none
 _SEARCH_RUNS = 2
 _MOST_NUMBERS = 600_000  # records times the square of the number of columns; but at least
 _MANY_RECORDS = 4_000
@@ -91,10 +94,10 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     records: the public guess of their number; widened: intervals' length relative to that without
     noise
     """
-    trials = Trials(planned, planned.facts.asked, records)
+    trials = Trials(planned, planned.facts.asked[:MOST_REGRESSIONS], records)
     jobs = (planned,)
     found = trials.error(jobs, RUNS, start=FIRST_RUNS)
-    narrow = trials.error(jobs, RUNS, start=FIRST_RUNS, spread=0.5)
+    narrow = trials.error(jobs, SPREAD_RUNS, start=FIRST_RUNS, spread=0.5)
     epsilon, delta = planned.job.privacy.epsilon, planned.job.privacy.delta
     assert epsilon is not None and delta is not None
     low, high = 1 / _WIDEST, _WIDEST  # factors of the noise
@@ -210,7 +213,7 @@ class Trials:
             (y_at,) = self.public.positions[asked.outcome]
             variable = self.public.variables[y_at]
             y = variable.midpoint + variable.half_range * rows.values[:, y_at]
-            slopes, errors = _exact(X, y, asked.family)
+            slopes, errors = _exact(X, y, asked.family, _offset(table, asked))
             units = np.array([self.public.variables[j].typical_spread for j in at])
             self._made[run, i, spread] = table, units * slopes, units * errors
         return self._made[run, i, spread]
@@ -252,11 +255,18 @@ def fitted(
     return {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
 
 
-def _exact(X: Array, y: Array, family: Family) -> tuple[Array, Array]:
+def _offset(table: pd.DataFrame, asked: AskedRegression) -> Array | float:
+    """Return the logarithm of the exposure of each record, if there is one."""
+    return 0.0 if asked.exposure is None else np.log(table[asked.exposure].to_numpy())
+
+
+def _exact(X: Array, y: Array, family: Family, offset: Array | float = 0.0) -> tuple[Array, Array]:
     """Return the slopes of maximum likelihood and their classical standard errors."""
     b = np.zeros(X.shape[1])
+    if family.outcome is Outcome.COUNT:
+        b[0] = math.log(max(y.mean(), 1e-3) / np.mean(np.exp(offset)))
     for _ in range(1 if family.linear else 12):
-        eta = np.clip(X @ b, -_MOST_ETA, _MOST_ETA)  # of few records, some are separated
+        eta = np.clip(X @ b + offset, -_MOST_ETA, _MOST_ETA)  # of few records, some are separated
         inverse = np.linalg.pinv((X.T * family.weight(eta)) @ X, rcond=1e-12, hermitian=True)
         b = b + inverse @ (X.T @ family.score(y, eta))
     if family.linear:
@@ -276,7 +286,8 @@ def simulated_table(
     """Return simulated records as a table: the assumptions are those of `Assumptions`.
 
     public: without noise. Columns have equal correlations, and the slopes of the predictors are
-        drawn; all levels of a categorical column are equally likely
+        drawn; all levels of a categorical column are equally likely, and a fifth of the records
+        have the second level of a binary column, if the job does not say how many
     """
     import pandas as pd  # noqa: PLC0415  # as the job's readers do
 
@@ -298,12 +309,16 @@ def simulated_table(
         latent[outcome] = math.sqrt(assumed.explained) * signal + math.sqrt(
             1 - assumed.explained
         ) * rng.normal(size=count)
-    table = {}
-    for name, column in columns.items():
+    table, exposure = {}, np.zeros(count)
+    of_exposure = [asked.exposure] if asked.exposure is not None else []
+    for name in [*of_exposure, *(name for name in columns if name not in of_exposure)]:
+        column = columns[name]
         places = public.positions[name]
         first = public.variables[places[0]]
         if not isinstance(column, Number):
             share = 0.5 + first.half_range * first.typical_centre  # of each level but the first
+            if isinstance(column, Binary) and column.typical is None:
+                share = _SHARE
             ends = np.quantile(latent[name], 1 - share * np.arange(1, len(places) + 1))
             level = (latent[name][:, None] > ends).sum(axis=1)
             if name == outcome and not family.linear:
@@ -316,13 +331,15 @@ def simulated_table(
             mean = max(first.midpoint + first.half_range * first.typical_centre, 1e-3)
             # of log means, so that they explain this share of the counts' variance
             size = min(assumed.explained / (1 - assumed.explained) / mean, 1.0)
-            eta = math.log(mean) - size / 2 + math.sqrt(size) * signal
+            eta = math.log(mean) - size / 2 + math.sqrt(size) * signal + exposure
             table[name] = np.clip(rng.poisson(family.mean(eta)), column.low, column.high)
             continue
         u = np.clip(first.typical_centre + spread * first.typical_spread * latent[name], -1, 1)
         values = first.midpoint + first.half_range * u
         values = np.exp(values) if first.log else values
         table[name] = np.rint(values) if first.count else values
+        if name == asked.exposure:
+            exposure = np.log(values / values.mean())
     return pd.DataFrame(table)
 
 

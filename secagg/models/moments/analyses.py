@@ -170,10 +170,13 @@ KINDS: Mapping[str, type[Analysis]] = {
 }  # fmt: skip
 
 
-def asked_of(tables: Sequence[Mapping[str, Any]]) -> tuple[AskedRegression, ...]:
-    """Return the least-squares regressions of a job's tables that other methods can answer."""
+def asked_of(tables: Sequence[Mapping[str, Any]], within: bool) -> tuple[AskedRegression, ...]:
+    """Return the least-squares regressions of a job's tables that other methods can answer.
+
+    within: whether records are taken about their site's means
+    """
     return tuple(
-        AskedRegression(table["outcome"], tuple(table["predictors"]), GAUSSIAN)
+        AskedRegression(table["outcome"], tuple(table["predictors"]), GAUSSIAN, within)
         for table in tables
         if table.get("kind") == "ols" and isinstance(table.get("outcome"), str)
         if isinstance(table.get("predictors"), list | tuple)

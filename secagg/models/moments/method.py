@@ -175,7 +175,7 @@ class PooledMoments(RequiredSettings):
             network=False,
             regression=None,
             edge_rule=self._edge_rule,
-            asked=() if self.lags or self.centre == "site" else asked_of(self.analyses),
+            asked=() if self.lags else asked_of(self.analyses, self.centre == "site"),
             first_order=self._first_order,
             train=self._train if self.centre == "site" else None,
         )
@@ -183,8 +183,10 @@ class PooledMoments(RequiredSettings):
     @classmethod
     def answering(cls, *asked: AskedRegression) -> tuple[dict[str, Any], ...]:
         """Return settings that answer these regressions in one job; () if there are none."""
-        fits = all(each.family.linear and not each.within for each in asked)
-        return ({"analyses": [ols_table(each) for each in asked]},) if fits else ()
+        if not all(each.family.linear and each.within == asked[0].within for each in asked):
+            return ()
+        within = {"centre": "site"} if asked[0].within else {}
+        return ({"analyses": [ols_table(each) for each in asked], **within},)
 
     @property
     def _edge_rule(self) -> EdgeRule | str | None:

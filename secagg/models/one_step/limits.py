@@ -9,7 +9,10 @@ u k_R k_r times its sampling error,
 
 with p coefficients, n records and sd_g the noise of a number of g. A short limit saves noise and
 costs bias, so at first it is as long as keeps the noise at `_NOISE` times the sampling error. With
-families that are not linear it is shorter, as the mean of what is left is subtracted.
+families that are not linear it is shorter, as the mean of what is left is subtracted. This mean is
+right if the family and the linear predictor are; otherwise bias remains, and counts beside a
+sampling error that falls with n. Tails of normal records fall by e for every .5 of k_R k_r near 3,
+so with many records the limit is longer: by half of the logarithm of their number.
 
 This limit reads no record but through n. The tails of real records are heavier than those of normal
 ones, by very different factors. So a noisy histogram of the lengths |W x| |r| / (R h) follows. With
@@ -39,6 +42,7 @@ from secagg.core.arrays import Array
 
 _NOISE, _NOISE_OF_OTHERS = 1.0, 0.5
 _LEAST_PRODUCT, _LARGEST_PRODUCT = 2.0, 30.0
+_FEW_RECORDS = 1000.0
 _SHORTEST, _LONGEST = 1.5, 4.0  # of k_r, and of k_R at first
 _LONGEST_OF_MOMENTS = 2.0
 _HIDDEN = 2.0
@@ -59,9 +63,13 @@ class Limits:
     @classmethod
     def of(cls, size: int, records: float, sd_g: float, *, linear: bool) -> Limits:
         """Return the limits of (1); size: p; linear: whether the family is."""
-        noise = _NOISE if linear else _NOISE_OF_OTHERS
-        unit = math.sqrt(size / records) * sd_g
-        product = min(max(noise / max(unit, 1e-9), _LEAST_PRODUCT), _LARGEST_PRODUCT)
+        unit = max(math.sqrt(size / records) * sd_g, 1e-9)
+        if linear:
+            product = _NOISE / unit
+        else:
+            least = math.log(max(records, 1.0) / _FEW_RECORDS) / 2 + _LEAST_PRODUCT
+            product = max(_NOISE_OF_OTHERS / unit, min(least, _NOISE / unit))
+        product = min(max(product, _LEAST_PRODUCT), _LARGEST_PRODUCT)
         residual = max(_SHORTEST, product / _LONGEST)
         return cls(product / residual, residual)
 

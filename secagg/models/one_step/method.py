@@ -179,7 +179,11 @@ class OneStep:
             simulated=True,
             asked=(
                 AskedRegression(
-                    self.outcome, tuple(self.predictors), self._family, self.centre == "site"
+                    self.outcome,
+                    tuple(self.predictors),
+                    self._family,
+                    self.centre == "site",
+                    self.exposure,
                 ),
             ),
             train=self._train if self.centre == "site" else None,

@@ -24,7 +24,7 @@ from secagg.contracts import Family
 from secagg.core.arrays import Array
 from secagg.models.one_step.estimate import Estimate, First
 
-_LONGEST = 3.0  # standard deviation of the linear predictor
+_LONGEST = 1.5  # standard deviation of the linear predictor
 _ERROR_OF_INTERCEPT = 0.3
 _LARGEST_INTERCEPT = 30.0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)

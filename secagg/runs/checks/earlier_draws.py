@@ -48,7 +48,10 @@ def moments_drawn_before(planned: Planned) -> list[str]:
     if not planned.public.site_moments or planned.private is None:
         return []
     mechanism = planned.private.mechanisms[SITE_MOMENTS]
-    query, spec = query_digest(planned.job, planned.private), site_moments_spec(planned.public)
+    query, spec = (
+        query_digest(planned.job, planned.facts, planned.private),
+        site_moments_spec(planned.public),
+    )
     same = {
         "stage": SITE_MOMENTS,
         "query": release_query(query, spec, site_moments_facts(planned.public)),

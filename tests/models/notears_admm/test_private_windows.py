@@ -118,7 +118,7 @@ def test_draws_for_events_and_for_records_have_different_keys() -> None:
 
     def key(with_lags: bool, **privacy: Any) -> bytes:
         plan = planned(1, with_lags, **privacy)
-        return query_digest(plan.job, plan.private)
+        return query_digest(plan.job, plan.facts, plan.private)
 
     assert key(with_lags=True) != key(with_lags=False)
     person = {"person": "id", "records_per_person": 9}

@@ -1,5 +1,6 @@
 """Counts of a site's records, the bound on one person's part, and runs of tables."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from secagg.models.tables.cells import Tables
 from secagg.models.tables.method import CountTables
 from secagg.runs.run import run
 from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.session_ledgers import open_ledger
 
 COLUMNS: dict[str, Any] = {
     "sex": {"type": "binary", "levels": ["f", "m"]},
@@ -326,6 +328,33 @@ def test_a_run_with_noise_states_its_errors(placement: str, tmp_path: Path) -> N
     assert "ward by ill" in page and "40 to &lt; 65" in page
     errors = [each["error"] for each in done.facts["feasibility"]["tables"]]
     np.testing.assert_allclose(errors, [t["std_error"] for t in done.result.summary["tables"]])
+
+
+@pytest.mark.system
+def test_another_question_has_other_noise_at_the_sites(tmp_path: Path) -> None:
+    """With one draw for two cut points, the difference of the counts between them was exact, and
+    the second job cost nothing."""
+    (data := tmp_path / "data").mkdir()
+    for name, table in SITES.items():
+        table.to_csv(data / f"{name}.csv", index=False)
+    raw = job([["age"]], privacy=NOISE | {"placement": "site"})
+    raw["sites"]["folder"] = str(data)
+
+    def asked(number: int, cuts: list[float], **method: Any) -> tuple[Array, int]:
+        raw["method"] |= {"cut_points": {"age": cuts}, **method}
+        done = run(raw, out=tmp_path / str(number))
+        with closing(open_ledger(data / "ledgers" / f"{min(SITES)}.ledger")) as ledger:
+            entries = [e for e in ledger.history(min(SITES)) if e.kind == "entry"]
+        return np.array(done.result.summary["tables"][0]["counts"]), len(entries)
+
+    first, paid = asked(0, [40.5, 65])
+    again, not_paid_again = asked(1, [40.5, 65])
+    np.testing.assert_array_equal(first, again)
+    assert not_paid_again == paid
+    other, paid_again = asked(2, [41, 65])  # no record is between 40.5 and 41
+    assert paid_again > paid and np.abs(other - first).min() > 0
+    _, paid_once_more = asked(3, [41, 65], least="tables")
+    assert paid_once_more > paid_again
 
 
 @pytest.mark.statistical
