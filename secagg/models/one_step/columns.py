@@ -123,8 +123,9 @@ class Columns:
     def spread(self) -> Array:
         """Return the guesses of the columns' standard deviations, scaled."""
         spread = np.array([v.typical_spread for v in self.variables])
-        least = [_LEAST_OF_LEVEL / v.half_range * v.indicator for v in self.variables[:-1]]
-        return np.asarray(np.maximum(spread, [*least, 0.0]))
+        rare = [v.indicator for v in self.variables[:-1]] + [not self.family.linear]
+        half_ranges = [v.half_range for v in self.variables]
+        return np.maximum(spread, _LEAST_OF_LEVEL * np.array(rare) / half_ranges)
 
     def unscaled(self, centre: Array) -> Array:
         """Return scaled values in the columns' own units."""

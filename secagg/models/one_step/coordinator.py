@@ -45,7 +45,7 @@ _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start of other families, and of an estimate after a step."""
 _CONSTANT = 1e-7  # the grid has steps of 2^-16
 _LEAST_MEAN = 0.1  # relative to what was guessed
-_LEAST_SHARE = 0.02
+_LEAST_SHARE = 0.001  # and at least the noise of a share
 
 
 def first_state(columns: Columns, public: PublicFacts) -> State:
@@ -190,7 +190,7 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     else:
         unit = state["half"] * float(state["spread"][-1])
         more["mean"] = _mean(state, first, unit)
-        found = from_means(family, first, more["mean"], unit)
+        found = from_means(family, first, more["mean"], unit * first.S_sd, unit)
         weight = float(curvature(family, first.S, found.b)[0, 0])
         if state["own_centres"]:  # each site adds its own
             found.b[0] = -float(found.b[1:] @ first.S[0, 1:])
@@ -211,7 +211,8 @@ def _mean(state: State, first: First, unit: float) -> float:
     """Return the outcome's mean; unit: of the standardised outcome."""
     mean = float(state["mean"] + unit * first.estimate.b @ first.S[0])
     if FAMILIES[state["family"]].outcome is Outcome.BINARY:
-        return min(max(mean, _LEAST_SHARE), 1 - _LEAST_SHARE)
+        least = min(max(unit * first.S_sd, _LEAST_SHARE), 0.5)
+        return min(max(mean, least), 1 - least)
     return max(mean, _LEAST_MEAN * float(unit + state["zero"] + state["half"] * state["guess"]))
 
 

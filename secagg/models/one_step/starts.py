@@ -24,21 +24,22 @@ from secagg.contracts import Family
 from secagg.core.arrays import Array
 from secagg.models.one_step.estimate import Estimate, First
 
-_LONGEST = 1.5  # standard deviation of the linear predictor
+_LONGEST = 3.0  # standard deviation of the linear predictor
 _ERROR_OF_INTERCEPT = 0.3
 _LARGEST_INTERCEPT = 30.0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
-def from_means(family: Family, first: First, mean: float, unit: float) -> Estimate:
+def from_means(family: Family, first: First, mean: float, sd_mean: float, unit: float) -> Estimate:
     """Return a start by (1), from least squares of the outcome itself.
 
-    mean: of the outcome; unit: of the standardised outcome
+    mean: of the outcome; sd_mean: of its noise; unit: of the standardised outcome
     """
     slopes = unit * first.estimate.b[1:]
     C = first.S[1:, 1:] - np.outer(first.S[0, 1:], first.S[0, 1:])
-    s = math.sqrt(max(float(slopes @ C @ slopes), 1e-12))
+    by_noise = unit**2 * float(np.trace(C @ first.estimate.noise[1:, 1:]))
+    s = math.sqrt(max(float(slopes @ C @ slopes) - by_noise, 1e-12))
     low, high = 0.0, _LONGEST / s
     for _ in range(50):
         k = (low + high) / 2
@@ -50,7 +51,8 @@ def from_means(family: Family, first: First, mean: float, unit: float) -> Estima
     level = intercept(family, k * s, mean) - k * float(slopes @ first.S[0, 1:])
     noise = (k * unit) ** 2 * first.estimate.noise
     noise[0], noise[:, 0] = 0.0, 0.0  # the intercept is that of the mean
-    noise[0, 0] = _ERROR_OF_INTERCEPT**2
+    slope = float(family.weight(np.array(level)))  # of the mean
+    noise[0, 0] = _ERROR_OF_INTERCEPT**2 + (sd_mean / max(slope, 1e-9)) ** 2
     return Estimate(np.array([level, *(k * slopes)]), np.zeros_like(noise), noise)
 
 
