@@ -125,7 +125,7 @@ class Columns:
         spread = np.array([v.typical_spread for v in self.variables])
         rare = [v.indicator for v in self.variables[:-1]] + [not self.family.linear]
         half_ranges = [v.half_range for v in self.variables]
-        return np.maximum(spread, _LEAST_OF_LEVEL * np.array(rare) / half_ranges)
+        return np.asarray(np.maximum(spread, _LEAST_OF_LEVEL * np.array(rare) / half_ranges))
 
     def unscaled(self, centre: Array) -> Array:
         """Return scaled values in the columns' own units."""

@@ -43,9 +43,10 @@ _SLOPE, _INTERCEPT, _LEVEL = 1.0, 0.5, 10.0
 linear regression, the first sum has centred all columns."""
 _BIAS_OF_START, _BIAS_OF_STEP = 0.3, 0.1
 """d of `estimate.step`: of the start of other families, and of an estimate after a step."""
+_SEEN, _FEW_CASES = 3.0, 10
+"""Cases of the rarer outcome are too few to be told from the noise, or altogether."""
 _CONSTANT = 1e-7  # the grid has steps of 2^-16
-_LEAST_MEAN = 0.1  # relative to what was guessed
-_LEAST_SHARE = 0.001  # and at least the noise of a share
+_LEAST_MEAN = 0.001  # and at least as large as its noise
 
 
 def first_state(columns: Columns, public: PublicFacts) -> State:
@@ -189,8 +190,10 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
         more |= {"residual_variance": first.residual**2, "bias": first.bias}
     else:
         unit = state["half"] * float(state["spread"][-1])
-        more["mean"] = _mean(state, first, unit)
-        found = from_means(family, first, more["mean"], unit * first.S_sd, unit)
+        more["mean"], sd_mean = _mean(state, first, unit)
+        found = from_means(family, first, more["mean"], sd_mean, unit)
+        rarer = more["mean"] if family.outcome is Outcome.COUNT else _rarer(more["mean"])
+        more["rare"] = rarer <= max(_SEEN * sd_mean, _FEW_CASES / state["records"])
         weight = float(curvature(family, first.S, found.b)[0, 0])
         if state["own_centres"]:  # each site adds its own
             found.b[0] = -float(found.b[1:] @ first.S[0, 1:])
@@ -207,13 +210,21 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
     return found, more
 
 
-def _mean(state: State, first: First, unit: float) -> float:
-    """Return the outcome's mean; unit: of the standardised outcome."""
-    mean = float(state["mean"] + unit * first.estimate.b @ first.S[0])
-    if FAMILIES[state["family"]].outcome is Outcome.BINARY:
-        least = min(max(unit * first.S_sd, _LEAST_SHARE), 0.5)
-        return min(max(mean, least), 1 - least)
-    return max(mean, _LEAST_MEAN * float(unit + state["zero"] + state["half"] * state["guess"]))
+def _rarer(share: float) -> float:
+    return min(share, 1 - share)
+
+
+def _mean(state: State, first: First, unit: float) -> tuple[float, float]:
+    """Return the outcome's mean and the standard deviation of its noise.
+
+    unit: of the standardised outcome
+    """
+    away = float(first.estimate.b @ first.S[0])
+    mean = float(state["mean"] + unit * away)
+    sd = unit * first.S_sd * math.hypot(1.0, away)
+    binary = FAMILIES[state["family"]].outcome is Outcome.BINARY
+    low, high = min(max(sd, _LEAST_MEAN), 0.5), 1.0 if binary else math.inf
+    return min(max(mean, low), high - low), sd
 
 
 def _deviations(public: PublicFacts, stage: str) -> list[float]:

@@ -51,7 +51,7 @@ the constant's: sites may lie far from the guesses."""
 
 _CENTRE_REACH = 1.2
 _FARTHEST = 30.0
-_FAR_LESS = 0.25
+_FAR_LESS = 0.4
 """Standard deviation relative to a guess, below which a caution names the column."""
 _LONGEST_REACH = 2.0
 _LEAST_BIAS, _BIAS = 0.03, 0.8
@@ -142,7 +142,7 @@ class First:
     def narrow(self) -> list[int]:
         """Return the predictors that vary far less than was guessed, by their place."""
         variances = np.diagonal(self.S)[1:] - self.S[0, 1:] ** 2
-        return np.flatnonzero(variances + 2 * math.sqrt(2) * self.S_sd < _FAR_LESS**2).tolist()
+        return np.flatnonzero(variances + math.sqrt(2) * self.S_sd < _FAR_LESS**2).tolist()
 
 
 def moments_map(centre: Array, spread: Array, reach: float) -> Array:

@@ -312,20 +312,28 @@ class OneStep:
         return Result(summary, arrays)
 
     def _caution(self, state: State, columns: Columns, counted: RecordCount) -> dict[str, str]:
-        found = []
+        found, own = [], columns.own_centres
         if state["records"] < _LEAST_WEIGHT * counted.records - 2 * math.sqrt(counted.variance):
             found.append(
                 "most records lie far outside the typical ranges, so the slopes may be wrong: "
                 "correct `typical`, above all of the outcome"
+                + (", or leave out sites whose levels are far from the others'" * own)
+            )
+        if state.get("rare"):
+            found.append(
+                f"{columns.variables[-1].name} hardly varies: the noise hides how many records "
+                "have the rarer value, if any. Do not use the slopes without knowing that there "
+                "are enough"
             )
         if names := [columns.names[1 + j] for j in state["narrow"]]:
             found.append(
-                f"{', '.join(names)} var{'ies' if len(names) == 1 else 'y'} less than a quarter of "
+                f"{', '.join(names)} var{'ies' if len(names) == 1 else 'y'} less than half of what "
                 "the typical range says, so the slopes may be wrong: narrow `typical`"
             )
         if columns.binary and predictor_variance(state) > _STRONG**2:
             found.append(
-                "effects are strong, and two steps leave log odds a few per cent too small"
+                "effects are strong: two steps leave log odds too small, by a few per cent, or by "
+                "far if the predictors nearly separate the outcome. Intervals do not cover this"
             )
         return {"caution": "; ".join(found)} if found else {}
 
