@@ -132,6 +132,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             claim=summary_sections.claim(facts, claims),
             who_saw=parties.who_saw(facts, claims),
             consent=rules.consent(facts),
+            not_of_a_site=rules.NOT_OF_A_SITE,
             determined=determined(facts["method"]["disclosure"]["text"], noised=claims.noised),
             banners=banners,
             unusable=summary_sections.unusable(facts, summary),

@@ -200,6 +200,15 @@ class TestNoExactWords:
             assert not re.search(rf"\b{raw}\b", text)
 
 
+def test_no_page_claims_a_rule_on_the_records_of_one_site() -> None:
+    """With noise there is none; a site with 8 records of 20 took part, and pages said otherwise."""
+    facts, result = copied(noised_run("sum"))
+    text = Page(render(facts, result)).text
+    least = facts["job"]["release"]["min_records"]
+    assert f"{least} complete records at each" not in text
+    assert "no rule looks at the records of one site" in text
+
+
 class TestExpected:
     def judged(self, **changed: Any) -> tuple[str, str]:
         """Return the page of a run with a verdict of the plan, and its section of the result."""

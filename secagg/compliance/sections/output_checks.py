@@ -16,6 +16,7 @@ import numpy as np
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status
 from secagg.contracts import TableKind
+from secagg.evidence.claims.rules import NOT_OF_A_SITE
 from secagg.evidence.numbers import count, counted, significant
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.job import Release
@@ -50,6 +51,9 @@ def _of_run(run: RunEvidence) -> list[Statement]:
 
 
 def _smallest_site(run: RunEvidence) -> Statement:
+    if run.claims.noised:
+        text = f"How many records a site has was not checked: {NOT_OF_A_SITE}."
+        return run.says("records at a site", text, Status.ATTACHED, "privacy")
     asked = run.facts["job"]["release"]["min_records"]
     good = asked >= MIN_RECORDS
     text = (

@@ -6,7 +6,7 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.evidence.claims.guarantee import unit_in_words
-from secagg.evidence.claims.rules import what_rules_count
+from secagg.evidence.claims.rules import NOT_OF_A_SITE, what_rules_count
 from secagg.evidence.numbers import count, counted, listing
 from secagg.reports import tables
 
@@ -89,14 +89,18 @@ def _sites(run: RunEvidence) -> Statement:
 
 def _records(run: RunEvidence) -> Statement:
     release = run.facts["job"]["release"]
-    number = f"{count(run.records)} records took part"
+    number, result = f"{count(run.records)} records took part", run.at("", "result.json")
     if run.claims.noised:
-        number = f"About {number} (the number has noise)"
+        text = (
+            f"About {number} (the number has noise). How many a site has was not checked: "
+            f"{NOT_OF_A_SITE}."
+        )
+        return run.says("records", text, Status.ATTACHED, result)
     text = (
         f"{number}. Each site has at least {count(release['min_records'])} complete records; a "
         "site's own rule may require more."
     )
-    places = ("job/release/min_records", run.at("", "result.json"))
+    places = ("job/release/min_records", result)
     return run.says("records", text, Status.ATTACHED, *places)
 
 

@@ -9,6 +9,11 @@ from secagg.evidence.numbers import counted, listing
 
 Facts = Mapping[str, Any]
 
+NOT_OF_A_SITE = (
+    "under differential privacy no rule looks at the records of one site, as its decision would be "
+    "an answer without noise. Rules on numbers of records apply to the noisy number of all sites"
+)
+
 
 def what_rules_count(person: str | None) -> str:
     """Return what the rules of an exact job count, as a sentence. person: `privacy.person`"""

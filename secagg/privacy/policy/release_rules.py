@@ -130,7 +130,8 @@ def check_invitation(
     if total_records is not None and total_records < min_total:
         raise PolicyRefusal(
             who,
-            f"the cohort has {total_records} records, and {min_total} are needed",
+            f"the number of all records, with the noise of the job if it has any, is "
+            f"{total_records}, and {min_total} are needed",
             f"Wait for more records, or change min_total_records or min_records in "
             f"{policy.places}.",
         )

@@ -36,4 +36,4 @@ def test_a_start_from_least_squares_is_right_for_normal_predictors(family: Famil
     b = np.linalg.solve(S, x.T @ mean / len(x))
     zeros = np.zeros((4, 4))
     first = First(Estimate(b, zeros, zeros), np.eye(4), S, 0.0, 1.0, 0.0, np.eye(5))
-    assert np.allclose(from_means(family, first, mean.mean(), 1.0).b, B, atol=0.02)
+    assert np.allclose(from_means(family, first, mean.mean(), 0.0, 1.0).b, B, atol=0.02)
