@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import Job, load_job, parse_job
+from secagg.jobs.registry import default_placement
 from secagg.reports.experiments.metrics import MORE_IS_BETTER
 
 _RECORDS = "records."
@@ -274,8 +275,14 @@ def _changed(sweep: Sweep, base: Job, keys: Mapping[str, Any], where: str) -> tu
 
 
 def changed(base: Job, keys: Mapping[str, Any], where: str) -> Job:
-    """Return the job with these keys changed. where: names the point in a `JobError`."""
+    """Return the job with these keys changed. where: names the point in a `JobError`.
+
+    Another method places its noise itself, if the job's own method did.
+    """
     raw = base.model_dump(mode="python", exclude_unset=True)
+    other = {"method", "method.name"} & set(keys) and base.privacy.epsilon is not None
+    if other and base.privacy.placement is default_placement(base.method):
+        raw["privacy"].pop("placement", None)
     for key, value in keys.items():
         *parents, last = key.split(".")
         table = raw

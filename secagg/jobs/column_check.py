@@ -71,7 +71,7 @@ def check_column(
     levels: dict[str, int] = {}
     values = read.values[present]
     if isinstance(column, Number):
-        strange = _strange(name, column, read.values_outside)
+        strange = [*_strange(name, column, read.values_outside), *_untypical(name, column, values)]
         if len(values):
             quartiles = tuple(map(float, np.quantile(values, [0.25, 0.5, 0.75])))
     else:
@@ -154,6 +154,22 @@ def _strange(name: str, column: Number, outside: NDArray[np.float64]) -> list[st
             f"distance between the bounds{scale}. Check the unit, and look for typing errors."
         )
     return remarks
+
+
+def _untypical(name: str, column: Number, values: NDArray[np.float64]) -> list[str]:
+    """Return a remark if most values are more than three guessed standard deviations away."""
+    if column.typical is None or not len(values):
+        return []
+    on_log = column.transform == "log"
+    low, high = np.log(column.typical) if on_log else column.typical
+    x = np.log(np.clip(values, column.low, column.high)) if on_log else values
+    if abs(float(np.median(x)) - (low + high) / 2) <= 1.5 * (high - low):
+        return []
+    guess = " to ".join(f"{end:g}" for end in column.typical)
+    return [
+        f"column {name!r}: most values are far from the typical range ({guess}). Check the unit. "
+        "With noise, slopes will be wrong. Correct `typical` from earlier studies, not from here."
+    ]
 
 
 def _is_far(column: Number, values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -97,8 +97,13 @@ class Count(Strict):
 def _check_typical(column: Continuous | Count) -> None:
     if column.typical is not None:
         low, high = column.typical
+        if not low < high:
+            raise ValueError(f"typical ({low:g}, {high:g}): the smaller value must come first")
         if not column.low <= low < high <= column.high:
-            raise ValueError(f"typical ({low:g}, {high:g}) must be a range within the bounds")
+            bounds = f"({column.low:g}, {column.high:g})"
+            raise ValueError(
+                f"typical ({low:g}, {high:g}) must be within the bounds {bounds}, in the same unit"
+            )
 
 
 Number = Continuous | Count

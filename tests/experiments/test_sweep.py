@@ -50,6 +50,18 @@ def test_a_line_replaces_a_whole_table_and_keys_are_set_first(folder: Path) -> N
     assert first.job.method.model_extra["centre"] == "site"
 
 
+def test_another_method_places_its_noise_itself(folder: Path) -> None:
+    """Only where the job's own method did; the line of `one_step` was refused with "sum"."""
+    job = (folder / "job.toml").read_text() + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n"
+    text = START + AXES + '[[lines]]\nname = "own"\n[[lines]]\nname = "other"\n[lines.method]\n'
+    text += 'name = "one_step"\noutcome = "age"\npredictors = ["dose"]\n'
+    job = job.replace("[method]", 'dose = { type = "continuous", low = 0, high = 9 }\n[method]')
+    for stated, wanted in (("", ["sum", "round"]), ('placement = "site"\n', ["site", "site"])):
+        (folder / "job.toml").write_text(job + stated)
+        found = points(read_sweep(sweep_of(folder, text)))
+        assert [p.job.privacy.placement.value for p in found[::2]] == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [

@@ -104,3 +104,17 @@ def test_levels_are_counted_as_declared() -> None:
     drug = {"type": "categorical", "levels": ["none", "statin", "other"]}
     assert checked(["none", "other", "none"], drug).levels == {"none": 2, "statin": 0, "other": 1}
     assert checked([120]).levels == {}
+
+
+@pytest.mark.parametrize(
+    ("typical", "transform", "remarked"),
+    [([110, 150], "none", False), ([11, 15], "none", True), ([11, 15], "log", True),
+     ([90, 120], "log", False)],
+)  # fmt: skip
+def test_values_far_from_the_typical_range_are_remarked(
+    typical: list[float], transform: str, remarked: bool
+) -> None:
+    """Such as g/l beside g/dl: a run would spend its budget on wrong slopes."""
+    column = {"type": "continuous", "low": 1, "high": 300, "typical": typical}
+    found = checked([131, 118, 140, 125, 150, 990], {**column, "transform": transform})
+    assert any("typical" in remark for remark in found.remarks) is remarked

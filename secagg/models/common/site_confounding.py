@@ -34,3 +34,5 @@ POOLED_NOISED_NOTE: Final = (
     "removes it."
 )
 """For a regression of pooled moments or in rounds, with differential privacy."""
+POOLED_COUNTS_NOTE: Final = f"{_POOLED} No method for counts under noise removes it."
+"""For a Poisson regression, with differential privacy."""

@@ -62,7 +62,10 @@ def outcome_index(
     }
     if len(matches) != 1 or not fits[kind]:
         what = f"column {name!r} is not {kind.value if kind is not Outcome.COUNT else 'a count'}"
-        raise JobError("method.outcome", what, f'Declare it with type = "{kind.value}".')
+        advice = f'Declare it with type = "{kind.value}".'
+        if kind is Outcome.BINARY and not variable.indicator:
+            advice = "Name a binary column, or use a linear regression."
+        raise JobError("method.outcome", what, advice)
     if variable.log and not log:
         what = f'column {name!r} is declared with transform = "log"'
         raise JobError(

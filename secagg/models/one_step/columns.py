@@ -27,7 +27,7 @@ _OF_OTHERS: Final = {CENTRES: 0.06, MOMENTS: 0.18, FIRST_SCORES: 0.22, LENGTHS: 
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
 _LEAST_SPREAD = 1e-4  # of a scaled column: its inverse is part of messages
-_LEAST_OF_LEVEL = 0.3
+_LEAST_OF_LEVEL, _LEAST_OF_OUTCOME = 0.3, 0.5
 """Least spread of an indicator: with that of a rare level, records with it would hardly count."""
 FAMILIES: Final = {each.name: each for each in (GAUSSIAN, BINOMIAL, POISSON)}
 """One that is not linear has `Family.clipped`."""
@@ -123,9 +123,10 @@ class Columns:
     def spread(self) -> Array:
         """Return the guesses of the columns' standard deviations, scaled."""
         spread = np.array([v.typical_spread for v in self.variables])
-        rare = [v.indicator for v in self.variables[:-1]] + [not self.family.linear]
+        least = [_LEAST_OF_LEVEL * v.indicator for v in self.variables[:-1]]
+        least.append(0.0 if self.family.linear else _LEAST_OF_OUTCOME)
         half_ranges = [v.half_range for v in self.variables]
-        return np.asarray(np.maximum(spread, _LEAST_OF_LEVEL * np.array(rare) / half_ranges))
+        return np.asarray(np.maximum(spread, np.array(least) / half_ranges))
 
     def unscaled(self, centre: Array) -> Array:
         """Return scaled values in the columns' own units."""

@@ -83,7 +83,11 @@ from secagg.models.common.coefficient_table import (
     plain_terms,
     tested_terms,
 )
-from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import (
+    POOLED_COUNTS_NOTE,
+    POOLED_NOISED_NOTE,
+    POOLED_ROUNDS_NOTE,
+)
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
     CENTRES,
@@ -139,7 +143,7 @@ class OneStep:
     placements: ClassVar[Placements] = Placements(
         (Placement.ROUND,), "Four or five sums have noise of their own."
     )
-    title: ClassVar[str] = "Regression by a noisy step"
+    title: ClassVar[str] = "Regression with limited influence of each record"
 
     @property
     def disclosure(self) -> Disclosure:
@@ -153,8 +157,9 @@ class OneStep:
             )
         return Disclosure(
             DisclosureKind.SITES if own else DisclosureKind.POOLED,
-            "Four or five sums of single records' weighted values, products and residuals, at a "
-            f"matrix and coefficients that come from the sums before. {split}",
+            "Sums over all records: of the columns, of products of two columns, numbers of records "
+            "by their influence on the slopes, and derivatives by the slopes. Records far from the "
+            f"middle weigh less, by coefficients that come from the sums before. {split}",
             ANY_MESSAGE,
             "Such a coordinator can send other matrices and coefficients, and so make the result "
             "wrong. But every answer contains noise, and the bound on one record's part does not "
@@ -344,8 +349,9 @@ class OneStep:
             if public.clip is None
             else "Intervals cover the noise of differential privacy as well as sampling; they are "
             f"{widened:.1f} times as long as without the noise.",
-            "The influence of each record is limited. Where effects are linear, this does not move "
-            "the slopes. If few records decide a slope, it is that of the other records.",
+            "The influence of each record is limited. This does not move the slopes if effects are "
+            "linear and the errors' distribution is symmetric, or does not depend on the "
+            "predictors. If few records decide a slope, it is that of the other records.",
         ]
         if (f := state.get("longer", 1.0)) > 1:
             notes.append(
@@ -357,7 +363,10 @@ class OneStep:
         if self.centre == "site":
             notes.append(WITHIN_NOTE)
         elif state["sites"] > 1:
-            notes.append(POOLED_ROUNDS_NOTE if public.clip is None else POOLED_NOISED_NOTE)
+            noised = POOLED_NOISED_NOTE
+            if self._family.outcome is Outcome.COUNT:
+                noised = POOLED_COUNTS_NOTE
+            notes.append(POOLED_ROUNDS_NOTE if public.clip is None else noised)
         return notes
 
     @property

@@ -43,8 +43,12 @@ def job(
 
 
 def planned_regression(family: str, sites: int = 3, **settings: Any) -> Planned:
+    return planned_job(job(family, **settings), sites)
+
+
+def planned_job(raw: dict[str, Any], sites: int = 3) -> Planned:
     empty = pd.DataFrame(columns=["a", "b", *OUTCOMES.values(), "years"], dtype=object)
-    return plan_job(parse_job(job(family, **settings)), {f"s{k}": empty for k in range(sites)})
+    return plan_job(parse_job(raw), {f"s{k}": empty for k in range(sites)})
 
 
 def rows_of(planned: Planned, table: pd.DataFrame) -> SiteRecords:
