@@ -1,9 +1,12 @@
-"""Limits of scores: from a noisy histogram, beside the best limit for the lengths themselves."""
+"""Limits of scores: first ones, and from a noisy histogram, beside the best for the lengths."""
+
+import math
 
 import numpy as np
+import pytest
 
 from secagg.core.arrays import Array
-from secagg.models.one_step.limits import longer
+from secagg.models.one_step.limits import Limits, longer
 
 ENDS = 2.0 ** np.arange(-4, 5)
 
@@ -37,3 +40,18 @@ def test_noise_alone_seldom_makes_a_limit_longer() -> None:
         lengths = np.abs(rng.normal(size=1000) * rng.normal(size=1000)) / 2
         made.append(longer(histogram(lengths, 15.0, rng), 15.0, 5, 6.0) > 1)
     assert np.mean(made) < 0.15  # one of four tails above two standard deviations: .02 to .09
+
+
+def test_limits_of_other_families_grow_with_the_records_as_far_as_noise_allows() -> None:
+    """By half of the logarithm of their number, up to noise as large as the sampling error."""
+
+    def product(records: float, sd_g: float) -> float:
+        found = Limits.of(6, records, sd_g, linear=False)
+        return found.record * found.residual
+
+    for records, more in ((1000.0, 0.0), (20_000.0, math.log(20) / 2), (10.0, 0.0)):
+        assert product(records, 0.2 * math.sqrt(records / 6)) == pytest.approx(max(2.5, 2 + more))
+    assert product(20_000.0, math.sqrt(20_000 / 6) / 2.5) == pytest.approx(
+        2.5
+    )  # the noise allows no more
+    assert product(10.0**9, 1.0) == 30.0

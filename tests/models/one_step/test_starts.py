@@ -37,3 +37,24 @@ def test_a_start_from_least_squares_is_right_for_normal_predictors(family: Famil
     zeros = np.zeros((4, 4))
     first = First(Estimate(b, zeros, zeros), np.eye(4), S, 0.0, 1.0, 0.0, np.eye(5))
     assert np.allclose(from_means(family, first, mean.mean(), 0.0, 1.0).b, B, atol=0.02)
+
+
+def test_noise_in_least_squares_does_not_make_the_start_longer() -> None:
+    """The variance that noise adds to the linear predictor of least squares is taken off."""
+    S, noise = np.eye(4), np.diag([0.0, 0.04, 0.04, 0.04])
+    b = np.array([0.1, 0.2, 0.0, 0.0])
+
+    def start(noise: np.ndarray) -> np.ndarray:
+        first = First(Estimate(b, 0 * noise, noise), np.eye(4), S, 0.0, 1.0, 0.0, np.eye(5))
+        return from_means(POISSON, first, 0.1, 0.01, 0.2).b[1:]
+
+    shorter = np.diag([0.0, 0.01, 0.01, 0.01])  # 1/4 of the variance of the predictor
+    assert 0 < start(shorter)[0] < start(0 * noise)[0]
+    assert start(noise)[0] == pytest.approx(0.2 * 0.2 / 0.1, rel=1e-3)  # k = 1 / m
+
+
+def test_a_noisy_mean_makes_the_intercept_uncertain() -> None:
+    S, zeros = np.eye(4), np.zeros((4, 4))
+    first = First(Estimate(np.zeros(4), zeros, zeros), np.eye(4), S, 0.0, 1.0, 0.0, np.eye(5))
+    known, noisy = (from_means(BINOMIAL, first, 0.02, sd, 1.0).noise[0, 0] for sd in (0.0, 0.01))
+    assert noisy - known == pytest.approx((0.01 / (0.02 * 0.98)) ** 2, rel=0.05)  # delta method
