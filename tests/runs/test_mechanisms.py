@@ -202,9 +202,8 @@ def test_the_exposure_is_in_the_counts_and_in_the_fit_without_noise() -> None:
         "years": {"type": "continuous", "low": 0.1, "high": 10, "typical": [1, 3.5]}
     }
     method = ONE_STEP | {"outcome": "visits", "family": "poisson", "exposure": "years"}
-    at = {e: prospect_of(planned(method, columns=columns, privacy={"epsilon": e})) for e in (1, 8)}
-    assert at[8]["error"] < 0.15 and at[8]["error"] < 2 * at[8]["sampling"]
-    assert at[1]["error"] > at[8]["error"]
+    found = prospect_of(planned(method, columns=columns, privacy={"epsilon": 8.0}))
+    assert found["error"] < 0.15 and found["error"] < 2 * found["sampling"]
     asked = AskedRegression("visits", ("age", "dose"), POISSON, exposure="years")
     job = planned(method, columns=columns).job
     public = public_facts(job.model_copy(update={"privacy": Privacy()}), ("a", "b"))
