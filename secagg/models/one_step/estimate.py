@@ -103,6 +103,12 @@ class Centres:
         moved = self._constant * total[1:] / total[0]
         return self.centre + self.spread * np.clip(moved, -_FARTHEST, _FARTHEST), records
 
+    def error(self, total: Array, sd: float, found: Array, j: int) -> float:
+        """Return the standard deviation of the noise of mean j that `found` returned."""
+        away = float((found[j] - self.centre[j]) / self.spread[j])
+        of_sum = sd * math.hypot(self._constant, away)
+        return float(self.spread[j]) * of_sum / max(float(total[0]), sd, 1e-9)
+
 
 @dataclass(frozen=True)
 class Estimate:

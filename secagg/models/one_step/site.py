@@ -35,7 +35,7 @@ from secagg.models.one_step.estimate import Centres
 from secagg.models.one_step.releases import Records, centres, lengths, moments, scores
 
 _LARGEST = 1e6  # of an entry of a message
-_LEAST_SHARE = 0.02
+_LEAST_SHARE = 0.001  # and at least the noise of a share
 _LARGEST_VARIANCE = 1e3
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
@@ -83,7 +83,9 @@ def centred(
     memory: State = {"centre": found}
     if columns.binary:
         share = float(columns.unscaled(found)[-1])
-        share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+        error = first.error(total, math.sqrt(variance), found, -1)
+        least = min(max(columns.half_ranges[-1] * error, _LEAST_SHARE), 0.5)
+        share = min(max(share, least), 1 - least)
         memory["log_odds"] = math.log(share / (1 - share))
     return {"centres": total}, memory
 
