@@ -161,11 +161,14 @@ def test_graphs_of_pooled_moments_are_judged() -> None:
     assert likelihood["smallest_edge"] == pytest.approx(1.3 * max(universal, level), rel=1e-3)
 
 
-def test_regressions_beside_a_graph_are_judged_on_all_columns() -> None:
-    ols = {"kind": "ols", "outcome": "x0", "predictors": ["x1"]}
+@pytest.mark.parametrize("kind", ["ols", "ridge"])  # on simulated records; by the formula
+def test_regressions_beside_a_graph_are_judged_first(kind: str) -> None:
+    fit = {"kind": kind, "outcome": "x0", "predictors": ["x1"]}
+    fit |= {"penalty": 0.1} if kind == "ridge" else {}
     graph = {"kind": "pc", "variables": ["x1", "x2"]}
-    both = judged({"name": "moments", "analyses": [ols, graph]})
-    alone = judged({"name": "moments", "analyses": [ols]})
+    both = judged({"name": "moments", "analyses": [fit, graph]})
+    alone = judged({"name": "moments", "analyses": [fit]})
+    assert ("sampling" in alone) is (kind == "ols")
     assert (both["error"], both["verdict"]) == (alone["error"], alone["verdict"])
     assert both["graph"]["smallest_edge"] > 0 and "the graph by pc" in both["words"]
     assert both["assumed_deviations"] == alone["assumed_deviations"]

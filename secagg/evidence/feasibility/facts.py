@@ -66,9 +66,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     outcome = "" if regression is None else regression.outcome
     assumed = _assumptions(planned, job.privacy.expected_records, variables, law, outcome)
     noised = _planned_noise(planned, guarantee)
-    found = (
-        feasibility(assumed, noised).to_dict() if rule is None else _graph(assumed, noised, rule)
-    )
+    found, of_graph = _by_formula(assumed, noised, rule)
     if regression is not None and planned.public.site_moments:
         alone = _alone(assumed, noised)
         found["known"] = facts.knows_noise or alone.error <= USABLE_ERROR
@@ -77,8 +75,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         elif regression.own_at_sites:
             found |= _at_a_site(assumed, noised, found["words"])
     deviations = _deviations(job, variables)
-    statement = _statement if rule is None else _graph_statement
-    narrow = found["error_if_narrow" if rule is None else "if_narrow"]
+    statement = _graph_statement if of_graph else _statement
+    narrow = found["if_narrow" if of_graph else "error_if_narrow"]
     return found | {
         "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()},
         "assumes": statement(assumed, narrow, deviations),
@@ -118,6 +116,16 @@ def _of_regressions(planned: Planned, guarantee: Mapping[str, Any], records: int
     return found | {
         "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()}, "assumes": text,
     }  # fmt: skip
+
+
+def _by_formula(
+    assumed: Assumptions, noised: PlannedNoise, rule: EdgeRule | None
+) -> tuple[dict[str, Any], bool]:
+    """Return the verdict, and whether it is about a graph only."""
+    if rule is not None and not rule.beside_regressions:
+        return _graph(assumed, noised, rule), True
+    found = feasibility(assumed, noised).to_dict()
+    return found if rule is None else _with_graph(found, _graph(assumed, noised, rule)), False
 
 
 def _with_graph(found: dict[str, Any], graph: dict[str, Any]) -> dict[str, Any]:
