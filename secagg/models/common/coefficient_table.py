@@ -190,7 +190,8 @@ def critical_value(level: float, dof: float = math.inf) -> float:
     Raises UsageError unless 0 < level < 1.
     """
     if not 0 < level < 1:
-        raise UsageError("analysis", f"confidence level {level!r} is not between 0 and 1")
+        what = f"{level!r} is not between 0 and 1"
+        raise UsageError("level", what, "Write 0.95 for intervals of 95 %.")
     return float(-stdtrit(dof, (1 - level) / 2))
 
 
