@@ -126,6 +126,7 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
         f"columns. It does not include {'' if of_edges else 'sampling error and '}the bias of "
         "clipping."
     )
+    colours = _COLOURS_OF_A_GRAPH if of_edges else _COLOURS
     if "sampling" in judged:
         colours = _COLOURS_OF_SIMULATED
         limits = (
@@ -134,11 +135,11 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
             "not linear."
         )
     if "tables" in judged:
+        colours = _COLOURS_OF_TABLES
         limits = f"The errors are exact. The mean counts use {records} expected records."
-    colours = _COLOURS_OF_A_GRAPH if of_edges else _COLOURS
     texts = [
         verdict,
-        _COLOURS_OF_TABLES if "tables" in judged else colours,
+        colours,
         limits,
         f"The verdict {judged['assumes']}." if "assumes" in judged else "",
         ". ".join(fewer_records_than_expected(facts, summary) or ()),

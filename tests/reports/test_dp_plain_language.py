@@ -234,6 +234,13 @@ class TestExpected:
         assert "The verdict assumes standard deviations of 9 mmHg." in text
         assert "9 mmHg" in Page(page).text
 
+    def test_a_verdict_of_simulated_records_has_its_own_colours(self) -> None:
+        """The page said "green: up to 10 %" beside a green verdict of 16 %."""
+        page, text = self.judged(verdict="green", error=0.16, sampling=0.22)
+        assert "Green: the error is at most the sampling error" in text
+        assert "up to 10 %" not in text and "bias of clipping" not in text
+        assert "green, the noise is below the sampling error" in Page(page).text
+
     def test_a_graphs_verdict_is_about_edges(self) -> None:
         edges = {"smallest_edge": 0.481, "without_noise": 0.4, "majority": None, "verdict": "amber"}
         page, text = self.judged(**edges)

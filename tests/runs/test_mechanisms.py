@@ -197,7 +197,7 @@ def test_the_lines_of_several_jobs_fit_into_the_budget_and_names_are_toml() -> N
 
 
 def test_the_exposure_is_in_the_counts_and_in_the_fit_without_noise() -> None:
-    """Without it, plans said 41 % where 7 % was measured, at any epsilon."""
+    """Without it, plans said about 40 % at any epsilon."""
     columns = COLUMNS | {
         "years": {"type": "continuous", "low": 0.1, "high": 10, "typical": [1, 3.5]}
     }
