@@ -11,8 +11,8 @@ with p coefficients, n records and sd_g the noise of a number of g. A short limi
 costs bias, so at first it is as long as keeps the noise at `_NOISE` times the sampling error. With
 families that are not linear it is shorter, as the mean of what is left is subtracted. This mean is
 right if the family and the linear predictor are; otherwise bias remains, and counts beside a
-sampling error that falls with n. Of two independent normal factors, |W x| and |r|, the product has a
-tail that falls as e^-k, so half the logarithm of n in k_R k_r keeps the bias in proportion.
+sampling error that falls with n. Of independent normal |W x| and |r|, the product has a tail that
+falls as e^-k, so half the logarithm of n in k = k_R k_r keeps the bias in proportion.
 
 This limit reads no record but through n. The tails of real records are heavier than those of normal
 ones, by very different factors. So a noisy histogram of the lengths |W x| |r| / (R h) follows. With
