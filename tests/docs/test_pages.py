@@ -173,14 +173,16 @@ def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: 
         age = next(term for term in done["terms"] if term["term"] == "age")
         interval = "{ci_low:.3f} to {ci_high:.3f}".format(**age)
         assert begins.format(f"{age['estimate']:.3f}", interval) in page
-    for epsilon, percent in re.findall(r"^\| (\d) \| (\d+) % \|", page, re.M):
-        privacy = re.search(r"'privacy=(\{.*\})'", page)
-        assert privacy is not None
-        table = privacy[1].replace("epsilon=8", f"epsilon={epsilon}")
-        settings = ["--set", "method.centre=pooled", "--set", f"privacy={table}"]
+    method, privacy = re.findall(r"--set '((?:method|privacy)=\{.*?\})'", page)
+    rows = re.findall(r"^\| (\d) \| (\d+) % \| ([\d.]+) times as long \| (\w+)", page, re.M)
+    assert len(rows) == 4
+    for epsilon, *told in rows:
+        settings = ["--set", method, "--set", privacy.replace("epsilon=2", f"epsilon={epsilon}")]
         done_plan = CliRunner().invoke(app, ["plan", str(path), *settings, "--json"])
-        expected = json.loads(done_plan.stdout)["differential_privacy"]["feasibility"]
-        assert f"{100 * expected['error']:.0f}" == percent
+        found = json.loads(done_plan.stdout)["differential_privacy"]["feasibility"]
+        expected = [f"{100 * found['error']:.0f}", f"{found['widened']:.1f}", found["verdict"]]
+        assert expected == told
+        assert f"{100 * found['sampling']:.0f} % without any noise" in page
 
 
 @pytest.mark.attack

@@ -138,9 +138,12 @@ def test_gradient_rounds_meet_their_claimed_epsilon(adjacency: str) -> None:
 @pytest.mark.parametrize("centre", ["pooled", "site"])
 def test_each_of_several_kinds_of_rounds_meets_its_share_of_the_claim(centre: str) -> None:
     """With a centre of its own, a site adds all noise of its first sum itself. Such a sum is
-    computed in each run, so there are fewer runs, and .8 to .9 of the claim."""
+    computed in each run, so there are fewer runs, and .8 to .9 of the claim. No record is farthest
+    in all rounds at once, so all together reach less than the claim."""
     found = steps(method=ONE_STEP | {"centre": centre})
-    assert holds(found) and found.finding is not None
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    reached = found.finding.details["sensitivity_reached"]
+    assert 0.9 * reached <= found.finding.value <= reached <= 1.0
     ratios = {name: case["epsilon_low"] / case["claim"]
               for name, case in found.finding.details["cases"].items()}  # fmt: skip
     kinds = {f"rounds of {name}" for name in ("cohort", "centres", "products", "scores")}
@@ -282,7 +285,7 @@ BUGS: dict[str, tuple[Plant, Callable[[], Attacked], str]] = {
         partial(audited, 4, **LONG), "",
     ),
     "persons claimed as records": (
-        planted(Terms, "group", lambda real: lambda terms: 1.0), partial(short, **PERSON), "",
+        planted(Terms, "group", lambda real: lambda *terms: 1.0), partial(short, **PERSON), "",
     ),
     "rounds not composed": (
         planted(calibration, "_mechanism", lambda real: lambda terms, stage, mu, least:
