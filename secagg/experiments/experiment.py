@@ -142,7 +142,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
     keys = {k: v for k, v in sweep.keys.items() if k.partition(".")[0] not in _NOT_REFERENCE}
     base = load_job(sweep.job).model_copy(update={"privacy": Privacy()})
     reference = changed(base, keys, sweep.title)
-    _check_analysis(reference, sweep.measure.analysis)
+    sweep.measure.settings_in(reference)  # refuses an unclear one
     tables = {} if sweep.records.simulate else read_tables(reference)
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
@@ -214,14 +214,6 @@ def any_sites(job: Job, records: Records) -> Job:
     if not records.sites and not records.simulate:
         return job
     return job.model_copy(update={"sites": job.sites.model_copy(update={"names": None})})
-
-
-def _check_analysis(reference: Job, analysis: str | None) -> None:
-    """Refuse a job of several analyses unless exactly one of them is measured."""
-    kinds = [each["kind"] for each in (reference.method.model_extra or {}).get("analyses", [])]
-    if len(kinds) > 1 and kinds.count(analysis) != 1:
-        advice = f"Name one that the job has once: {', '.join(kinds)}."
-        raise UsageError("measure.analysis", "names no single analysis of the job", advice)
 
 
 def _refusal(job: Job, tables: Tables) -> str:

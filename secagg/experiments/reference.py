@@ -72,10 +72,7 @@ class Reference:
     @property
     def outcome(self) -> str:
         """The outcome of the regression that is measured; "" if it is none."""
-        settings = self.job.method.model_extra or {}
-        analyses = settings.get("analyses", [])
-        kinds = [each for each in analyses if self.measure.analysis in (None, each.get("kind"))]
-        return str((kinds[0] if kinds else settings).get("outcome", ""))
+        return str(self.measure.settings_in(self.job).get("outcome", ""))
 
     def truth(self, drawn: Drawn) -> Found:
         """Return what is true of these records."""
@@ -108,14 +105,9 @@ class Reference:
         tables = method.tables(planned.public)
         parts = list(zip(summary.get("analyses", [summary]), tables, strict=True))
         kinds = [str(part.get("method")) for part, _ in parts]
-        if len(parts) > 1:
-            parts = [part for part in parts if part[0].get("method") == self.measure.analysis]
-        if len(parts) != 1:
-            advice = f"Name one: {', '.join(kinds)}."
-            raise UsageError("measure.analysis", "names no single analysis of the job", advice)
-        ((part, table),) = parts
+        part, table = parts[self.measure.position(kinds)]
         if "failed" in part:
-            raise UsageError(kinds[0], str(part["failed"]))
+            raise UsageError(str(part.get("method")), str(part["failed"]))
         return Found(
             read_coefficients(part, table.kind),
             None if graph_is_given(method) else read_graph(part, table.kind),

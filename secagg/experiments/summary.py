@@ -129,10 +129,7 @@ def _own_place(planned: Planned) -> float | None:
 
 def _interval_level(planned: Planned) -> float:
     """Return the level of the intervals whose coverage is measured."""
-    settings = planned.reference.method.model_extra or {}
-    wanted = planned.sweep.measure.analysis
-    analyses = [a for a in settings.get("analyses", [settings]) if wanted in (None, a.get("kind"))]
-    return float(next((a["level"] for a in analyses if "level" in a), LEVEL))
+    return float(planned.sweep.measure.settings_in(planned.reference).get("level", LEVEL))
 
 
 def check_summary(summary: Mapping[str, Any], where: str) -> None:

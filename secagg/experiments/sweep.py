@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +65,36 @@ class Line(BaseModel):
 class Measure(_Table):
     """What is measured."""
 
-    analysis: str | None = None
-    """The kind of the analysis that is measured; needed if the job has several."""
+    analysis: Annotated[int, Field(ge=1)] | str | None = None
+    """The analysis that is measured, by its kind or its position from 1; needed if the job has
+    several."""
     truth: Literal["records", "job"] = "records"
     """What counts as the truth. `"records"`: what the job finds in all records without noise.
     `"job"`: the graph that the job's method names in its setting `truth`."""
+
+    def position(self, kinds: Sequence[str]) -> int:
+        """Return which of a job's analyses is measured, from 0, by their kinds.
+
+        Raises `UsageError` if several have the kind, or none has it.
+        """
+        if len(kinds) == 1:
+            return 0
+        if isinstance(self.analysis, int) and self.analysis <= len(kinds):
+            return self.analysis - 1
+        if kinds.count(str(self.analysis)) == 1:
+            return kinds.index(str(self.analysis))
+        listed = ", ".join(f"{place} ({kind})" for place, kind in enumerate(kinds, 1))
+        raise UsageError(
+            "measure.analysis",
+            "names no single analysis of the job",
+            f"Name a kind that the job has once, or a position: {listed}.",
+        )
+
+    def settings_in(self, job: Job) -> Mapping[str, Any]:
+        """Return the settings of the analysis that is measured; as for `position`."""
+        settings = job.method.model_extra or {}
+        analyses: list[dict[str, Any]] = settings.get("analyses", [settings])
+        return analyses[self.position([str(each.get("kind", "")) for each in analyses])]
 
 
 class Records(_Table):

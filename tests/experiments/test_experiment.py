@@ -17,6 +17,7 @@ from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned, plan_experiment
 from secagg.experiments.output import check_folder, write
 from secagg.experiments.records import Design, bootstrap, digest_of, read_tables
+from secagg.experiments.reference import Reference
 from secagg.experiments.runner.cells import code_version, compute, key
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.sweep import read_sweep
@@ -415,8 +416,23 @@ def test_a_folder_keeps_one_experiment(done: Computed, folder: Path) -> None:
             check_folder(folder / "out", title, file)
 
 
-def test_the_analysis_that_is_measured_must_be_named(folder: Path) -> None:
-    (folder / "unnamed.toml").write_text(SWEEP.replace('analysis = "ols"', ""))
+@pytest.mark.parametrize("named", ["", "analysis = 9", 'analysis = "lasso"'])
+def test_the_analysis_that_is_measured_must_be_named(named: str, folder: Path) -> None:
+    (folder / "unnamed.toml").write_text(SWEEP.replace('analysis = "ols"', named))
     with pytest.raises(UsageError) as caught:
         plan_experiment(read_sweep(folder / "unnamed.toml"))
     assert caught.value.where == "measure.analysis"
+
+
+def test_one_of_several_analyses_of_a_kind_is_named_by_its_position(folder: Path) -> None:
+    of_age = '{ kind = "ols", outcome = "age", predictors = ["weight"], level = 0.8 }'
+    (folder / "two.toml").write_text(JOB.replace("analyses = [", f"analyses = [{of_age},"))
+    for position, outcome, slopes in ((1, "age", {"weight"}), (3, "weight", {"age", "sex"})):
+        sweep = SWEEP.replace('"ols"', str(position)).replace("job.toml", "two.toml")
+        (folder / "second.toml").write_text(sweep)
+        planned = plan_experiment(read_sweep(folder / "second.toml"))
+        job, read = planned.reference, planned.sweep
+        reference = Reference(job, read.measure, read.records, read_tables(job))
+        assert reference.outcome == outcome
+        found = reference.truth(reference.draw(1)).coefficients
+        assert found is not None and set(found.names) == slopes
