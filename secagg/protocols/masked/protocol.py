@@ -149,9 +149,8 @@ class Masked:
         plan = self._plan_for(sites)
         colluding = self.max_colluding(sites)
         text = (
-            f"of {sites} sites, up to {colluding} may collude with the coordinator; up to "
-            f"{sites - plan.least_survivors} may be missing from the first sum, none of its sites "
-            "from a later one"
+            f"of {sites} sites, up to {colluding} may collude with the coordinator; the first sum "
+            f"needs {plan.least_survivors} sites, each later one all sites of the first"
         )
         if plan.degree < sites - 1:
             text += f"; each site shares masks with {plan.degree} others"
