@@ -34,6 +34,7 @@ The first sum of every run counts records. It follows the same steps without the
 from __future__ import annotations
 
 from secagg.contracts.data import (
+    LEAST_SPREAD_OF_LEVEL,
     Body,
     Field,
     Kind,
@@ -103,6 +104,7 @@ __all__ = [
     "ANY_MESSAGE",
     "ASKED_ONCE",
     "COLLECTED_DRAWS",
+    "LEAST_SPREAD_OF_LEVEL",
     "MAX_PREDICTOR",
     "NO_WINDOWS",
     "TRUSTED",

@@ -27,6 +27,11 @@ Update = dict[str, NDArray[np.float64]]
 """A site's contribution, or the sum of contributions: one float64 array for each `Field`."""
 
 
+LEAST_SPREAD_OF_LEVEL = 0.3
+"""Records weighed by typical ranges: least standard deviation that an indicator is taken to have.
+With that of a rare level, the records that have the level would hardly count."""
+
+
 class Kind(StrEnum):
     """The kind of numbers in a field, which determines the allowed range of an entry."""
 

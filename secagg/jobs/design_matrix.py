@@ -65,9 +65,11 @@ than `max_rows` then contributes sums that are cut at their bounds, which is pri
 a small `sites.max_rows` must not cause this. The number keeps the finest grid of records
 (`secagg.privacy.clipping`) and costs at most 20 bits for each number that is sent."""
 
-
 TYPICAL_SPREAD = 0.2
 """The standard deviation of a scaled column of numbers, if the job has no guess."""
+
+_LEAST_SPREAD = 1e-4
+"""Relative to a narrower range, values would have few digits."""
 
 
 def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
@@ -175,6 +177,9 @@ def _variables(name: str, column: Column, half_of_indicator: float) -> list[Vari
             ends = [math.log(x) if log else x for x in column.typical]
             centre = (sum(ends) / 2 - midpoint) / half
             spread = (ends[1] - ends[0]) / 2 / half
+            if spread < _LEAST_SPREAD:
+                what = "is narrower than a ten thousandth of the bounds"
+                raise JobError(f"columns.{name}.typical", what, "Narrow the bounds.")
         return [Variable(name, name, midpoint, half, False, whole, log, centre, spread)]
     if isinstance(column, Binary):
         default = column.levels == ("0", "1")

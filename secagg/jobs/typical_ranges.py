@@ -36,9 +36,8 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from secagg.contracts import MomentsOnly, Variable, facts_of
+from secagg.contracts import LEAST_SPREAD_OF_LEVEL, MomentsOnly, Variable, facts_of
 from secagg.contracts.noise import Adjacency, Placement
-from secagg.errors import JobError
 from secagg.jobs.columns import Categorical
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
@@ -49,10 +48,6 @@ CONSTANT: Final = 0.75
 _BIAS = 0.01
 _SHORTEST, _LONGEST = 1.0, 3.0
 _STEPS = 16  # of k: then (2) is exact in float64
-LEAST_SPREAD = 1e-4
-"""Of a scaled column: relative to a narrower range, values would have few digits."""
-LEAST_OF_LEVEL = 0.3
-"""Least spread of an indicator: with that of a rare level, records with it would hardly count."""
 
 
 def reach(job: Job) -> float | None:
@@ -95,14 +90,11 @@ def limit(k: float, variables: int) -> tuple[float, float]:
 
 
 def relative(variable: Variable) -> Variable:
-    """Return the variable (1). Raises `JobError` for a typical range that is too narrow."""
+    """Return the variable (1)."""
     spread, half = variable.typical_spread, variable.half_range
-    if spread < LEAST_SPREAD:
-        what = "is narrower than a ten thousandth of the bounds"
-        raise JobError(f"columns.{variable.column}.typical", what, "Narrow the bounds.")
     unit = half * spread
     if variable.indicator:
-        unit = max(unit, LEAST_OF_LEVEL)
+        unit = max(unit, LEAST_SPREAD_OF_LEVEL)
     return replace(
         variable,
         midpoint=variable.midpoint + half * variable.typical_centre,

@@ -9,7 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Family, Outcome, PublicFacts, SiteRecords, Variable
+from secagg.contracts import (
+    LEAST_SPREAD_OF_LEVEL,
+    Family,
+    Outcome,
+    PublicFacts,
+    SiteRecords,
+    Variable,
+)
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.coefficient_table import INTERCEPT
@@ -26,9 +33,7 @@ _OF_OTHERS: Final = {CENTRES: 0.06, MOMENTS: 0.18, FIRST_SCORES: 0.22, LENGTHS: 
 """Shares of the budget."""
 _OF_OWN_CENTRES = 0.2  # each site has fewer records than all together
 _GRID_BITS = 16
-_LEAST_SPREAD = 1e-4  # of a scaled column: its inverse is part of messages
-_LEAST_OF_LEVEL, _LEAST_OF_OUTCOME = 0.3, 0.5
-"""Least spread of an indicator: with that of a rare level, records with it would hardly count."""
+_LEAST_SPREAD_OF_OUTCOME = 0.5  # of 0 and 1, or of counts
 FAMILIES: Final = {each.name: each for each in (GAUSSIAN, BINOMIAL, POISSON)}
 """One that is not linear has `Family.clipped`."""
 
@@ -83,10 +88,6 @@ class Columns:
             of_y = int(matches[0])
         of_x = choose(public, predictors, "method.predictors", other_than=outcome)
         positions = np.array([*of_x, of_y], dtype=np.int64)
-        for variable in (public.variables[i] for i in positions):
-            if variable.typical_spread < _LEAST_SPREAD:
-                what = "is narrower than a ten thousandth of the bounds"
-                raise JobError(f"columns.{variable.column}.typical", what, "Narrow the bounds.")
         bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
         variables = tuple(public.variables[i] for i in positions)
         return cls(positions, variables, law, bits, own_centres, offset)
@@ -123,8 +124,8 @@ class Columns:
     def spread(self) -> Array:
         """Return the guesses of the columns' standard deviations, scaled."""
         spread = np.array([v.typical_spread for v in self.variables])
-        least = [_LEAST_OF_LEVEL * v.indicator for v in self.variables[:-1]]
-        least.append(0.0 if self.family.linear else _LEAST_OF_OUTCOME)
+        least = [LEAST_SPREAD_OF_LEVEL * v.indicator for v in self.variables[:-1]]
+        least.append(0.0 if self.family.linear else _LEAST_SPREAD_OF_OUTCOME)
         half_ranges = [v.half_range for v in self.variables]
         return np.asarray(np.maximum(spread, np.array(least) / half_ranges))
 
