@@ -6,7 +6,7 @@
     python -m benchmarks.noise.regressions table FILE
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
-method with normal noise of the planned variance (`secagg.evidence.feasibility.simulated.run_on`).
+method with normal noise of the planned variance (`secagg.evidence.feasibility.simulated_run`).
 Delta is 1e-5, one site may collude. Methods:
 
     one_step            scores at a first estimate
@@ -39,7 +39,7 @@ from benchmarks.harness import store_row, stored_rows
 from benchmarks.noise.studies import COUNTS, STUDIES, Study, simulated
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.one_step.columns import FAMILIES

@@ -25,7 +25,7 @@ import pandas as pd
 from benchmarks.harness import store_row, stored_rows
 from benchmarks.noise.studies import STUDIES, number
 from secagg.core.arrays import Array
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness import store_row, stored_rows
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.sessions.planned_job import plan_job

@@ -7,7 +7,7 @@
 Every site has as many records. Levels of a predictor and of the outcome shift from -1.6 to 1.6
 standard deviations over sites, in opposite directions: within sites the slopes are .3 and -.2 (log
 odds .6 and -.4), and that of all records together has the other sign. Normal noise of the planned
-variance, of each site's own in its first sum (`secagg.evidence.feasibility.simulated.run_on`);
+variance, of each site's own in its first sum (`secagg.evidence.feasibility.simulated_run.run_on`);
 delta 1e-5, one site may collude. With `centre = "pooled"` beside it, a control that must fail.
 Standard errors: of draws.
 """
@@ -25,7 +25,7 @@ import pandas as pd
 
 from benchmarks.harness import store_row, stored_rows
 from benchmarks.noise.studies import number, share
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.sessions.planned_job import Planned, plan_job

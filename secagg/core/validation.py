@@ -12,6 +12,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +56,12 @@ def read_toml(path: Path, error: type[UsageError] = UsageError) -> dict[str, Any
         raise error(str(path), f"is not valid TOML: {cause}") from None
 
 
+@lru_cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the validator of a dataclass. To make one takes a millisecond."""
+    return TypeAdapter(kind)
+
+
 def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Settings:
     """Return the dataclass `kind` built from `settings`. Raises `JobError` naming the key."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # mypy has no type "any dataclass"
@@ -63,7 +70,8 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
         if key not in known:
             raise unknown_key(where, key, known)
     try:
-        built = TypeAdapter(kind).validate_python(dict(settings))
+        validator = _adapter(kind)  # type: ignore[arg-type]  # every class can be hashed
+        built: Settings = validator.validate_python(dict(settings))
     except ValidationError as error:
         first = _first(error.errors(include_url=False))
         raise JobError(where, describe(first, ".".join(map(str, first["loc"])))) from None

@@ -114,7 +114,8 @@ def read_column(
     unreadable: list[int] = []
     plain = _plain_numbers(column, cells)
     values[plain] = cells.to_numpy()[plain] + 0.0  # 0 for -0, as its text is read
-    for row, cell in enumerate(cells) if not plain.all() else ():
+    listed = cells.tolist() if cells.dtype.kind == "O" else cells  # quick; float32 would change
+    for row, cell in enumerate(listed) if not plain.all() else ():
         if plain[row]:
             continue
         try:

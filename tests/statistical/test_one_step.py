@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from support.methods.one_step import job, planned_job, planned_regression, rows_of, shifted
 
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 
 _RUNS = 150
 _LEAST = 0.95 - 4 * np.sqrt(0.95 * 0.05 / (2 * _RUNS))  # four standard errors, for ten cases

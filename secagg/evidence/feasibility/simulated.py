@@ -30,10 +30,11 @@ Not covered: columns whose values are skewed or whose effects are not linear; wr
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +43,14 @@ import numpy as np
 from secagg.contracts import (
     AskedRegression,
     Family,
-    FirstOrder,
     FisherLaw,
     Outcome,
     PublicFacts,
-    RecordCount,
-    Result,
     SiteRecords,
-    State,
-    Update,
 )
 from secagg.contracts.noise import Noise
 from secagg.core.arrays import Array
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.columns import Binary, Column, Number
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.privacy import Privacy
@@ -67,7 +64,6 @@ from secagg.privacy.expected_error import (
     two_digits,
 )
 from secagg.sessions.planned_job import Planned
-from secagg.sessions.rounds import COHORT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,12 +84,33 @@ _MOST_ETA, _MOST_ERROR = 30.0, 10.0
 _SEED = 21
 
 
+@dataclass(frozen=True)
+class _Question:
+    """A plan and the public guess of the number of records. Plans of one job are equal."""
+
+    planned: Planned = field(compare=False)
+    records: int
+    job: str
+    public: str
+
+    @classmethod
+    def of(cls, planned: Planned, records: int) -> _Question:
+        job = json.dumps(planned.job.agreed, sort_keys=True)
+        return cls(planned, records, job, repr(planned.public))
+
+
 def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     """Return the verdict, as `secagg.privacy.expected_error.Feasibility.to_dict`, and `widened`.
 
     records: the public guess of their number; widened: intervals' length relative to that without
-    noise
+    noise. A plan, its run and the check of the run's folder have one answer.
     """
+    return dict(_simulated(_Question.of(planned, records)))
+
+
+@lru_cache(maxsize=16)
+def _simulated(question: _Question) -> dict[str, Any]:
+    planned, records = question.planned, question.records
     trials = Trials(planned, planned.facts.asked[:MOST_REGRESSIONS], records)
     jobs = (planned,)
     found = trials.error(jobs, RUNS, start=FIRST_RUNS)
@@ -173,6 +190,7 @@ class Trials:
         self.noise = min(1.0, self.count / records)  # fewer records with as much less noise
         self.public = replace(public_facts(exact, sites), max_rows=self.count)
         self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
+        self._rows: dict[int, tuple[Planned, SiteRecords]] = {}
 
     def error(
         self, jobs: Sequence[Planned], runs: int, *, start: int = 0, spread: float = 1.0,
@@ -225,21 +243,27 @@ class Trials:
         factor *= self.noise
         noise = {name: times(each, factor) for name, each in planned.public.noise.items()}
         public = replace(planned.public, noise=noise)
-        privacy, of_person = planned.job.privacy, planned.job.privacy.person
-        if of_person is not None and of_person not in table:  # each with as many as are allowed
-            numbers = np.arange(len(table)) // privacy.records_per_person
-            table = table.assign(**{of_person: numbers.astype(str)})
-        rows = read_rows(
-            planned.job.columns, table, public, public.sites[0], of_person, privacy.records_used
-        )
         rng = np.random.default_rng([_SEED, run, i, 1])
-        found = fitted(planned, public, rows, i, rng)
+        found = fitted(planned, public, self._read(planned, table), i, rng)
         at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
         names = [self.public.variables[j] for j in at]
         units = np.array([v.half_range * v.typical_spread for v in names])
         estimates = np.array([found[v.name]["estimate"] for v in names])
         errors = [found[v.name].get("std_error") for v in names]
         return units * estimates, None if None in errors else units * np.array(errors)
+
+    def _read(self, planned: Planned, table: pd.DataFrame) -> SiteRecords:
+        """Return the records as this job's sites read them, the same for all factors of noise."""
+        known = self._rows.get(id(table))  # `_made` keeps all tables
+        if known is None or known[0] is not planned:
+            columns, privacy, public = planned.job.columns, planned.job.privacy, planned.public
+            person, whole = privacy.person, table
+            if person is not None and person not in table:  # each with as many as are allowed
+                numbers = np.arange(len(table)) // privacy.records_per_person
+                whole = table.assign(**{person: numbers.astype(str)})
+            rows = read_rows(columns, whole, public, public.sites[0], person, privacy.records_used)
+            known = self._rows[id(table)] = planned, rows
+        return known[1]
 
 
 def fitted(
@@ -341,57 +365,3 @@ def simulated_table(
         if name == asked.exposure:
             exposure = np.log(values / values.mean())
     return pd.DataFrame(table)
-
-
-def run_on(
-    planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator,
-    result: FirstOrder | None = None,
-) -> Result:  # fmt: skip
-    """Run the method on these sites' records with normal noise in place of the discrete.
-
-    public: the plan's, or with another noise. Sites of which only one is given count as all.
-    result: in place of the method's
-    """
-    method, count = planned.method, len(public.sites)
-    stages = {stage.name: stage for stage in method.stages(public)}
-    memories: list[State] = [{} for _ in sites]
-    state = method.initial_state(public)
-    while (asked := method.next_request(state)) is not None:
-        name, message = asked
-        noise, updates = public.noise.get(name), list[Update]()
-        alone = stages[name].training is not None and noise is not None
-        for i, rows in enumerate(sites):
-            ask = method.contribute if not alone or noise is None else _train(planned, noise, rng)
-            update, memories[i] = ask(name, rows, message, memories[i], public, rng.bytes)
-            updates.append(update)
-        total = {field: np.sum([u[field] for u in updates], axis=0) for field in updates[0]}
-        if noise is not None and not alone:
-            total = _noised(total, noise, count, rng)
-        state = method.aggregate(state, total, count)
-    records = {"records": np.array([float(sum(len(rows.values) for rows in sites))])}
-    counting, variance = public.noise.get(COHORT), 0.0
-    if counting is not None:
-        records = _noised(records, counting, count, rng)
-        variance = counting.sum_variance(count, counting.site_variance(count))
-    counted = RecordCount(float(records["records"][0]), variance)
-    return (result or method.result)(state, public, counted)
-
-
-def _train(
-    planned: Planned, noise: Noise, rng: np.random.Generator
-) -> Callable[..., tuple[Update, State]]:
-    """Return the training of a site, with noise that is rounded to its grid."""
-    train, sd = planned.facts.train, math.sqrt(noise.variance)
-    assert train is not None
-    return partial(
-        train, noise=lambda numbers: np.rint(sd * rng.normal(size=numbers)).astype(np.int64)
-    )
-
-
-def _noised(total: Update, noise: Noise, sites: int, rng: np.random.Generator) -> Update:
-    sd = math.sqrt(noise.sum_variance(sites, noise.site_variance(sites)))
-    size = sum(value.size for value in total.values())
-    draws = sd * np.sqrt(noise.weights or np.ones(size)) * rng.normal(size=size)
-    ends = np.cumsum([value.size for value in total.values()])
-    parts = np.split(draws, ends[:-1])
-    return {field: value + part for (field, value), part in zip(total.items(), parts, strict=True)}

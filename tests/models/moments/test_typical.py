@@ -14,7 +14,7 @@ from support.runs.jobs import raw_job
 import secagg
 from secagg.contracts import RecordCount
 from secagg.core.randomness import seeded_random
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.jobs.typical_ranges import reach

@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from support.methods.one_step import OUTCOMES, planned_regression, rows_of
 
 from secagg.core.arrays import Array
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.models.one_step.estimate import Centres, Estimate, Scores, step
 from secagg.models.one_step.releases import upper
 

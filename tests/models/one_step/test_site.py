@@ -8,7 +8,7 @@ import pytest
 from support.methods.one_step import job, planned_regression, rows_of, shifted
 
 from secagg.errors import JobError, PeerError, UsageError
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.job import parse_job
 from secagg.models.one_step.columns import CENTRES, MOMENTS
 from secagg.models.one_step.estimate import Centres

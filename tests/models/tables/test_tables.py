@@ -11,7 +11,7 @@ import pytest
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core.arrays import Array
 from secagg.errors import JobError, PolicyRefusal
-from secagg.evidence.feasibility.simulated import run_on
+from secagg.evidence.feasibility.simulated_run import run_on
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.tables.cells import Tables

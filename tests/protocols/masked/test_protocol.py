@@ -132,7 +132,7 @@ def test_settings_out_of_range_are_refused(settings_):
     [(3, [3, 1, 3]), (4, [4, 1, 3]), (10, [10, 3, 7]), (100, [100, 33, 90, 54])],
 )
 def test_the_guarantee_text_states_the_planned_numbers(sites, numbers_in_text):
-    """Sites, colluding sites, sites that the first sum needs, and neighbours if the graph is not complete."""
+    """Sites, colluding ones, those that the first sum needs, neighbours in an incomplete graph."""
     assert [int(n) for n in re.findall(r"\d+", Masked().guarantee_text(sites))] == numbers_in_text
 
 
