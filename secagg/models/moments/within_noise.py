@@ -60,8 +60,8 @@ def means_stage(public: PublicFacts) -> Stage:
         raise CapabilityError(
             "method.centre",
             'centre = "site" under [privacy] needs the typical range of every column',
-            "State `typical` of all columns and remove privacy.record_norm, or set "
-            'centre = "pooled".',
+            "State `typical` of all columns and remove privacy.record_norm. Or use one_step, which "
+            'needs neither, or centre = "pooled".',
         )
     if clip.person_square is not None:
         what = 'has no proven bound with centre = "site"'
