@@ -4,6 +4,7 @@
         [--families gaussian binomial poisson] [--epsilons 0.5 1 2 4] [--sites 5]
         [--methods one_step ...]
     python -m benchmarks.noise.regressions table FILE
+    python -m benchmarks.noise.regressions page FILE         # of decision 44
 
 Each draw resamples a study's records with replacement (`simulated`: new records) and runs each
 method with normal noise of the planned variance (`secagg.evidence.feasibility.simulated_run`).
@@ -47,6 +48,7 @@ from secagg.sessions.planned_job import Planned, plan_job
 
 TRUTH = {"gaussian": [0.4, -0.3, 0.2, 0.0, 0.1], "binomial": [0.6, -0.4, 0.3, 0.0, 0.2]}
 ALL = STUDIES | COUNTS
+_IN_WORDS = {"gaussian": "linear", "binomial": "logistic", "poisson": "Poisson"}
 NORMS = (0.6, 0.8, 1.0, 1.4)
 
 
@@ -235,9 +237,39 @@ def print_table(args: argparse.Namespace) -> None:
         )
 
 
+def print_page(args: argparse.Namespace) -> None:
+    """Print the table of docs/adr/044-regressions-by-one-step.md."""
+    cells: dict[tuple[str, str], dict[float, list[dict[str, Any]]]] = defaultdict(dict)
+    for row in stored_rows(args.file):
+        if row["method"] == "one_step" and "covers" in row:
+            cells[row["family"], row["study"]].setdefault(row["epsilon"], []).append(row)
+    print(f"| study | {' | '.join(f'epsilon {epsilon:g}' for epsilon in args.epsilons)} |")
+    print("|---" * (1 + len(args.epsilons)) + "|")
+    for family, in_words in _IN_WORDS.items():
+        for study in ALL:
+            found = cells[family, study]
+            if found:
+                told = [_cell(found.get(epsilon, [])) for epsilon in args.epsilons]
+                print(f"| {study}, {in_words} | {' | '.join(told)} |")
+
+
+def _cell(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    error, se = root_mean_square([row["error"] for row in rows])
+    covers, width = (np.mean([np.mean(row[key]) for row in rows]) for key in ("covers", "width"))
+    return f"{_short(error, 2)} ± {_short(se, 1)}; {covers:.2f}; {width:.1f}".replace("; 0.", "; .")
+
+
+def _short(value: float, significant: int) -> str:
+    """Return so many significant digits, without the zero before the point."""
+    digits = max(0, significant - 1 - math.floor(math.log10(max(value, 1e-9))))
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("what", choices=["run", "table", "page"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--studies", nargs="+", default=list(ALL), choices=list(ALL))
@@ -246,7 +278,7 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=5)
     parser.add_argument("--methods", nargs="+", choices=["one_step", "moments", "gradient"])
     args = parser.parse_args()
-    measure(args) if args.what == "run" else print_table(args)
+    {"run": measure, "table": print_table, "page": print_page}[args.what](args)
 
 
 if __name__ == "__main__":
