@@ -49,3 +49,10 @@ def shortened_to_grid(values: Array, squared_norm: float, grid_bits: int) -> Arr
         long = (integers**2).sum(axis=1) > max_square
         shrink *= 1 - 2.0**-10  # one pass is enough; the guarantee does not depend on it
     return integers / steps
+
+
+def square(triangle: Array, size: int) -> Array:
+    """Return the symmetric matrix with this upper triangle."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = triangle
+    return np.asarray(matrix + np.triu(matrix, 1).T)

@@ -65,7 +65,7 @@ LOGISTIC: dict[str, Any] = ONE_STEP | {"outcome": "died", "family": "binomial"}
     ("method", "before", "best_method"),
     [
         ({"name": "moments", "analyses": [OLS, {"kind": "describe"}]},
-         {"placement": "sum", "record_norm": 1.0}, "moments"),
+         {"placement": "sum", "record_norm": 1.0}, "one_step"),
         (LOGISTIC | {"name": "gradient", "rounds": 20},
          {"placement": "round", "record_norm": 1.0}, "one_step"),
     ],

@@ -77,7 +77,7 @@ _MOST_NUMBERS = 600_000  # records times the square of the number of columns; bu
 _MANY_RECORDS = 4_000
 _LEAST_RECORDS = 50
 _WIDEST = 64.0
-_SEARCH = 7  # halvings of the logarithm of the noise's factor
+_SEARCH = 6  # halvings of the logarithm of the noise's factor
 _GREEN_WIDTH, _USABLE_WIDTH = math.sqrt(2), 2.0
 _LARGEST_ERROR = 0.5
 _MOST_ETA, _MOST_ERROR = 30.0, 10.0
@@ -96,7 +96,7 @@ class _Question:
     @classmethod
     def of(cls, planned: Planned, records: int) -> _Question:
         job = json.dumps(planned.job.agreed, sort_keys=True)
-        return cls(planned, records, job, repr(planned.public))
+        return cls(replace(planned, sources={}), records, job, repr(planned.public))
 
 
 def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _simulated(question: _Question) -> dict[str, Any]:
     narrow = trials.error(jobs, SPREAD_RUNS, start=FIRST_RUNS, spread=0.5)
     epsilon, delta = planned.job.privacy.epsilon, planned.job.privacy.delta
     assert epsilon is not None and delta is not None
-    low, high = 1 / _WIDEST, _WIDEST  # factors of the noise
+    low, high = (1 / _WIDEST, 1.0) if found.verdict is Verdict.RED else (1.0, _WIDEST)  # of noise
     for _ in range(_SEARCH):
         middle = math.sqrt(low * high)
         usable = trials.error(jobs, _SEARCH_RUNS, noise=middle).verdict is not Verdict.RED
@@ -187,7 +187,7 @@ class Trials:
         sites = planned.public.sites
         most = max(_MOST_NUMBERS // len(planned.public.variables) ** 2, _MANY_RECORDS)
         self.count = max(min(records, most), _LEAST_RECORDS)
-        self.noise = min(1.0, self.count / records)  # fewer records with as much less noise
+        self.copies = records / self.count  # sums are those of so many copies of each record
         self.public = replace(public_facts(exact, sites), max_rows=self.count)
         self._made: dict[tuple[int, int, float], tuple[pd.DataFrame, Array, Array]] = {}
         self._rows: dict[int, tuple[Planned, SiteRecords]] = {}
@@ -214,10 +214,10 @@ class Trials:
         error = math.sqrt(float(np.mean(squares) / np.mean(sizes)))
         error = min(error, _MOST_ERROR) if math.isfinite(error) else _MOST_ERROR  # no estimate
         of_squares = float(np.std(squares) / np.mean(sizes)) / math.sqrt(len(squares))
-        # all records have a smaller sampling error than those simulated, beside the same noise
-        sampled = math.sqrt(self.noise * float(np.mean(sampling) / np.mean(sizes)))
-        squared = [length**2 - 1 for length in lengths if length is not None]
-        widened = math.sqrt(max(0.0, 1 + float(np.mean(squared)) / self.noise)) if squared else None
+        # all records have a smaller sampling error than those simulated
+        sampled = math.sqrt(float(np.mean(sampling) / np.mean(sizes)) / self.copies)
+        squared = [length**2 for length in lengths if length is not None]
+        widened = math.sqrt(float(np.mean(squared)) * self.copies) if squared else None
         return RelativeError(error, of_squares / (2 * error), sampled, widened)
 
     def _records(self, run: int, i: int, spread: float) -> tuple[pd.DataFrame, Array, Array]:
@@ -240,11 +240,14 @@ class Trials:
         self, planned: Planned, i: int, table: pd.DataFrame, run: int, factor: float
     ) -> tuple[Array, Array | None]:
         """Return the estimated slopes, and their standard errors if there are any."""
-        factor *= self.noise
-        noise = {name: times(each, factor) for name, each in planned.public.noise.items()}
+        alone = {name for name, stage in planned.plans.stages.items() if stage.training}
+        noise = {  # a site that sums its own records has no copies, so it has less noise instead
+            name: times(each, factor / self.copies if name in alone else factor)
+            for name, each in planned.public.noise.items()
+        }
         public = replace(planned.public, noise=noise)
         rng = np.random.default_rng([_SEED, run, i, 1])
-        found = fitted(planned, public, self._read(planned, table), i, rng)
+        found = fitted(planned, public, self._read(planned, table), i, rng, self.copies)
         at = [j for name in self.asked[i].predictors for j in self.public.positions[name]]
         names = [self.public.variables[j] for j in at]
         units = np.array([v.half_range * v.typical_spread for v in names])
@@ -267,14 +270,15 @@ class Trials:
 
 
 def fitted(
-    planned: Planned, public: PublicFacts, rows: SiteRecords, i: int, rng: np.random.Generator
-) -> dict[str, dict[str, Any]]:
+    planned: Planned, public: PublicFacts, rows: SiteRecords, i: int, rng: np.random.Generator,
+    copies: float = 1.0,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Run a method once on all sites' records; return the terms of its regression number i."""
     parts = [rows]
     if any(stage.training for stage in planned.plans.stages.values()):
         ends = np.linspace(0, len(rows.values), len(public.sites) + 1).astype(int)
         parts = [rows.part(a, b) for a, b in pairwise(ends)]
-    result = run_on(planned, public, parts, rng, planned.facts.first_order).summary
+    result = run_on(planned, public, parts, rng, planned.facts.first_order, copies).summary
     fits = result.get("analyses", [result])
     return {term["term"]: term for term in fits[i if len(fits) > 1 else 0]["terms"]}
 

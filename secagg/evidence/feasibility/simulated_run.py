@@ -29,12 +29,12 @@ from secagg.sessions.rounds import COHORT
 
 def run_on(
     planned: Planned, public: PublicFacts, sites: list[SiteRecords], rng: np.random.Generator,
-    result: FirstOrder | None = None,
+    result: FirstOrder | None = None, copies: float = 1.0,
 ) -> Result:  # fmt: skip
     """Run the method on these sites' records with normal noise in place of the discrete.
 
     public: the plan's, or with another noise. Sites of which only one is given count as all.
-    result: in place of the method's
+    result: in place of the method's; copies: of each record that are in the sums
     """
     method, count = planned.method, len(public.sites)
     stages = {stage.name: stage for stage in method.stages(public)}
@@ -48,11 +48,16 @@ def run_on(
             ask = method.contribute if not alone or noise is None else _train(planned, noise, rng)
             update, memories[i] = ask(name, rows, message, memories[i], public, rng.bytes)
             updates.append(update)
-        total = {field: np.sum([u[field] for u in updates], axis=0) for field in updates[0]}
+        bounds = {field.name: field.bound for field in stages[name].spec}
+        total = {
+            field: np.sum([u[field] for u in updates], axis=0)
+            * (copies if bounds[field] > 1 else 1.0)  # up to 1: it counts sites
+            for field in updates[0]
+        }
         if noise is not None and not alone:
             total = _noised(total, noise, count, rng)
         state = method.aggregate(state, total, count)
-    records = {"records": np.array([float(sum(len(rows.values) for rows in sites))])}
+    records = {"records": np.array([copies * sum(len(rows.values) for rows in sites)])}
     counting, variance = public.noise.get(COHORT), 0.0
     if counting is not None:
         records = _noised(records, counting, count, rng)

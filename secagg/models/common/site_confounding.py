@@ -4,12 +4,20 @@ Suppose that the outcome and a predictor are both higher at one hospital than at
 reason: patients, staff, calibration. Then the slope of the pooled records contains this difference
 (confounding by site). `secagg.models.moments.within_sites` shows how subtracting each site's means
 removes it from the least-squares slope. With noise, sites subtract noisy means
-(`secagg.models.moments.within_noise`, `secagg.models.one_step.site`).
+(`secagg.models.moments.within_noise`, `secagg.models.one_step.site`). A site whose means are hidden
+by the noise leaves out its records, and the result says how many sites did.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+HIDDEN: Final = "hidden"
+"""The field with the number of sites that leave out their records."""
+MEANS_SEEN: Final = 6.0
+"""Standard deviations of the noise, below which it hides a site's number of records, and so its
+means. At this limit, a mean is off by about a quarter of the column's standard deviation, and by a
+sixth of how far the site is from the guess."""
 
 _POOLED = (
     "All records are pooled. If sites differ in the outcome and in a predictor, this difference "
@@ -36,3 +44,14 @@ POOLED_NOISED_NOTE: Final = (
 """For a regression of pooled moments or in rounds, with differential privacy."""
 POOLED_COUNTS_NOTE: Final = f"{_POOLED} No method for counts under noise removes it."
 """For a Poisson regression, with differential privacy."""
+
+
+def without_hidden(hidden: int, sites: int) -> str:
+    """Return what to say of sites whose means the noise hides; "" if there are none."""
+    if not hidden:
+        return ""
+    left = "every site" if hidden == sites else f"{hidden} of {sites} sites"
+    return (
+        f"the noise hides the means of {left}, so their records are left out: it takes larger "
+        "sites, or a larger epsilon"
+    )

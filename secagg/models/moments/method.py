@@ -255,8 +255,7 @@ class PooledMoments(RequiredSettings):
             if stage == MEANS:
                 update, means = own_means(rows, public.clip, None, 0.0)
                 return update, {"means": means}
-            means = memory.get("means", np.zeros(len(public.variables)))
-            return {"moments": centred_moments(rows, means, public.clip)}, memory
+            return {"moments": centred_moments(rows, memory.get("means"), public.clip)}, memory
         if self.centre == "site":
             return within_update(rows), memory
         return {"moments": records_moments(rows, public.clip)}, memory
@@ -279,7 +278,7 @@ class PooledMoments(RequiredSettings):
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         if state.get("stage") == MEANS:
-            return {"doubt": float(total["doubt"][0])}
+            return dict(total)
         state = {**state, "upper": total["moments"], "sites": sites}
         return {**state, "counts": total["counts"]} if "counts" in total else state
 

@@ -14,6 +14,7 @@ from secagg.contracts.noise import Noise
 from secagg.models.common.clipped_moments import LEAST_WEIGHT
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.common.site_confounding import HIDDEN, without_hidden
 from secagg.models.moments.within_noise import without_doubt
 
 FAR_AWAY = (
@@ -32,10 +33,14 @@ def noisy_release(
         n = max(noisy.counted, 1.0)
         quality["n_error"] = math.sqrt(counted.variance)
         quality["weights"] = float(noisy.matrix[0, 0]) / n
-        if quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
+        hidden = round(float(state[HIDDEN][0])) if HIDDEN in state else 0
+        if hidden:
+            quality["caution"] = without_hidden(hidden, state["sites"])
+        elif quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
             quality["caution"] = FAR_AWAY
     if "doubt" in state:
-        noisy = without_doubt(noisy, state["doubt"], state["sites"])
+        squares = float(state["squares"][0])
+        noisy = without_doubt(noisy, state["doubt"], squares, state["sites"] - hidden)
         quality |= {"centre": "site"}
     repair = repaired(noisy)
     upper = repair.matrix[np.triu_indices(len(repair.matrix))]
@@ -51,6 +56,11 @@ def noisy_sum(
     # an upper bound if sites dropped out after the set of sites was fixed
     variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
     constant = public.clip.constant
+    if (
+        HIDDEN in state and state[HIDDEN].any()
+    ):  # some records are left out: no more are known of than their weights
+        most = min(counted.records, float(state["upper"][0]) / constant**2)
+        counted = RecordCount(max(most, 1.0), counted.variance + 2 * variance / constant**4)
     return noisy_moments(state["upper"], public, variance, counted, constant), variance
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from secagg.contracts import Body, Outcome, PublicFacts, State, Update
 from secagg.contracts.noise import Placement
-from secagg.core.arrays import Array
+from secagg.core.arrays import Array, square
 from secagg.models.common.pooled_moments import constant_column_error
+from secagg.models.common.site_confounding import HIDDEN
 from secagg.models.glm.newton import newton_direction
 from secagg.models.one_step.columns import (
     CENTRES,
@@ -32,9 +33,10 @@ from secagg.models.one_step.estimate import (
     standardising,
     step,
     transform,
+    without_doubt,
 )
 from secagg.models.one_step.limits import Limits, longer
-from secagg.models.one_step.releases import scores_weights, square
+from secagg.models.one_step.releases import scores_weights
 from secagg.models.one_step.starts import curvature, from_means, intercept
 
 _LARGEST_VARIANCE = 50.0
@@ -110,6 +112,10 @@ def following(state: State, total: Update, sites: int) -> State:
         state["bias"] = _BIAS_OF_STEP
         if state["stage"] == LENGTHS:
             state |= _limits(state, _of_g(state, SCORES))
+        elif "doubt" in state and not state["stage"]:
+            knowing = max(sites - state[HIDDEN], 1)
+            V = square(state["doubt"], len(found.b))
+            found = without_doubt(found, state["S"], V, knowing)
     return {**state, "b": found.b, "noise": found.noise, "sampling": found.sampling}
 
 
@@ -170,6 +176,8 @@ def _after_centres(state: State, total: Update, sd: float, of_g: float) -> State
     mean = state["zero"] + state["half"] * float(centre[-1])
     if state["own_centres"]:
         centre = np.zeros(len(centre))
+        more["doubt"] = total["doubt"] / records
+        more[HIDDEN] = round(float(total[HIDDEN][0]))
     return {**state, **more, "centre": centre, "mean": mean}
 
 

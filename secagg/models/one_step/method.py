@@ -84,9 +84,11 @@ from secagg.models.common.coefficient_table import (
     tested_terms,
 )
 from secagg.models.common.site_confounding import (
+    HIDDEN,
     POOLED_COUNTS_NOTE,
     POOLED_NOISED_NOTE,
     POOLED_ROUNDS_NOTE,
+    without_hidden,
 )
 from secagg.models.glm.newton import units_matrix
 from secagg.models.one_step.columns import (
@@ -236,6 +238,9 @@ class OneStep:
         for name, budget in columns.budgets.items():
             spec, moved, what = declared[name]
             sees = f"{'noised: ' * noised}{what}, of weighted records"
+            if name == CENTRES and self.centre == "site":
+                sees += ", and how well sites know theirs"
+                spec = (*spec, field("doubt", triangle), Field(HIDDEN, (1,), 1.0, 0, Kind.COUNT))
             stage = Stage(name, spec, 1, sees, ends_early=False, budget=budget)
             if noised and name == CENTRES and self.centre == "site":
                 stage = replace(stage, training=LocalTraining(1, p + 1, moved, bits))
@@ -318,7 +323,9 @@ class OneStep:
 
     def _caution(self, state: State, columns: Columns, counted: RecordCount) -> dict[str, str]:
         found, own = [], columns.own_centres
-        if state["records"] < _LEAST_WEIGHT * counted.records - 2 * math.sqrt(counted.variance):
+        if hidden := without_hidden(state.get(HIDDEN, 0), state["sites"]):
+            found.append(hidden)
+        elif state["records"] < _LEAST_WEIGHT * counted.records - 2 * math.sqrt(counted.variance):
             found.append(
                 "most records lie far outside the typical ranges, so the slopes may be wrong: "
                 "correct `typical`, above all of the outcome"

@@ -85,13 +85,6 @@ def upper(matrix: Array) -> Array:
     return found
 
 
-def square(triangle: Array, size: int) -> Array:
-    """Return the symmetric matrix with this upper triangle."""
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = triangle
-    return np.asarray(matrix + np.triu(matrix, 1).T)
-
-
 def centres_sensitivity() -> Sensitivity:
     """Return how far one record can move (1)."""
     return Sensitivity(1.0, 2.0)

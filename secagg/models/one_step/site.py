@@ -2,10 +2,22 @@
 
 With `centre = "site"` a site adds noise of its own to its first sum, and keeps what it finds: the
 means of its columns, relative to which it takes all its records from then on, and with a 0/1
-outcome its share of ones. The noise is as large as if the sum were sent. So everything that a site
-answers later is as private as if these means were known to everyone: they are a function of a
-noisy sum, and the bounds of `secagg.models.one_step.releases` hold for records relative to any
-means. What leaves the site from its first sum is that noisy sum.
+outcome its share of ones. If the noise hides its means, it leaves out its records: relative to
+others' means, differences between sites would look like effects. The noise is as large as if the
+sum were sent. So everything that a site answers later is as private as if these means were known to
+everyone: they are a function of a noisy sum, and the bounds of `secagg.models.one_step.releases`
+hold for records relative to any means. What leaves the site from its first sum is a function of
+that noisy sum: the sum itself, or zeros if it is hidden; the variance of its means' errors; and
+whether they are hidden.
+
+Errors of means are e_k of the predictors and f_k of the outcome (of the log odds). Scores at the
+slopes b then have the expectation sum_k n_k (e_k f_k - e_k e_k' b). With V = sum_k n_k e_k e_k' / n
+and v likewise of e_k f_k, slopes are found as S^-1 ((S - V) b + v), where the scatter S includes V.
+So the coordinator takes
+
+    b = (S - V)^-1 (S b - v)                                                                  (1)
+
+at the end, with the expectation of V and v, which sites compute from their noisy sums.
 
 The share of ones s gives the site an offset of its own: log odds s / (1 - s), stretched by the root
 of 1 + pi v / 8, as log odds of a mean are nearer to 0 than those at the mean (v: variance of the
@@ -13,7 +25,7 @@ linear predictor eta; Zeger, Liang and Albert 1988). An error of this offset wou
 as the weights p (1 - p) are not centred. So columns are taken relative to their weighted means.
 For normal columns with covariance S, by Stein's lemma, these are S b times
 
-    E p (1 - p) (1 - 2 p) / E p (1 - p),   eta ~ N(offset, v),                                (1)
+    E p (1 - p) (1 - 2 p) / E p (1 - p),   eta ~ N(offset, v),                                (2)
 
 after which the scores of slopes are orthogonal to the offset. S and b come from earlier sums.
 """
@@ -30,6 +42,7 @@ from secagg.contracts import Body, SiteRecords, State, Update
 from secagg.contracts.facts import IntegerNoise
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
+from secagg.models.common.site_confounding import HIDDEN, MEANS_SEEN
 from secagg.models.one_step.columns import CENTRES, LENGTHS, MOMENTS, Columns
 from secagg.models.one_step.estimate import Centres
 from secagg.models.one_step.releases import Records, centres, lengths, moments, scores
@@ -37,12 +50,15 @@ from secagg.models.one_step.releases import Records, centres, lengths, moments, 
 _LARGEST = 1e6  # of an entry of a message
 _LEAST_SHARE = 0.001  # and at least the noise of a share
 _LARGEST_VARIANCE = 1e3
+_FARTHEST_SITE = 5.0  # from the guess: then the errors' variance is below 1
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 
 def answer(columns: Columns, stage: str, rows: SiteRecords, message: Body, memory: State) -> Update:
     """Return a site's contribution. Raises `PeerError` for a message that is not valid."""
     p, bits = columns.p, columns.grid_bits
+    if memory.get("hidden"):
+        rows = rows.part(0, 0)
     if stage == CENTRES:
         return {"centres": _centres(columns, columns.first_values(rows))}
     values, own = rows.values[:, columns.positions], memory.get("centre")
@@ -78,20 +94,28 @@ def centred(
     total = _centres(columns, rows.values[:, columns.positions])
     if noise is not None:
         total = total + noise(len(total)) * 4.0**-columns.grid_bits
-    first = Centres(columns.centre, columns.spread, columns.own_centres)
-    found, _ = first.found(total, math.sqrt(variance))
-    memory: State = {"centre": found}
+    first, sd = Centres(columns.centre, columns.spread, columns.own_centres), math.sqrt(variance)
+    found, records = first.found(total, sd)
+    hidden = bool(total[0] < MEANS_SEEN * sd)
+    memory: State = {"centre": found, "hidden": hidden}
+    away = (found - first.centre) / first.spread
     if columns.binary:
         share = float(columns.unscaled(found)[-1])
-        error = first.error(total, math.sqrt(variance), found, -1)
+        error = first.error(total, sd, found, -1)
         least = min(max(columns.half_ranges[-1] * error, _LEAST_SHARE), 0.5)
         share = min(max(share, least), 1 - least)
         memory["log_odds"] = math.log(share / (1 - share))
-    return {"centres": total}, memory
+        away[-1] *= first.spread[-1] * columns.half_ranges[-1] / (share * (1 - share))
+    doubt = records * first.errors(total, sd, np.clip(away, -_FARTHEST_SITE, _FARTHEST_SITE))
+    known = {
+        "doubt": (not hidden) * doubt[np.triu_indices(columns.p)],
+        HIDDEN: np.array([float(hidden)]),
+    }
+    return {"centres": (not hidden) * total, **known}, memory
 
 
 def _weighted_mean(offset: float, variance: float) -> float:
-    """Return (1)."""
+    """Return (2)."""
     p = expit(offset + math.sqrt(variance) * _NODES)
     weights = _WEIGHTS * p * (1 - p)
     return float((weights * (1 - 2 * p)).sum() / max(weights.sum(), 1e-300))

@@ -17,6 +17,7 @@ from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import Job, parse_job
 from secagg.models.common.clipped_moments import moments_sensitivity
 from secagg.models.common.noisy_moments import noisy_moments
+from secagg.models.common.site_confounding import HIDDEN
 from secagg.models.moments.within_noise import centred_moments, own_means, without_doubt
 from secagg.sessions.planned_job import plan_job
 
@@ -112,8 +113,15 @@ def test_a_site_uses_noisy_means_only() -> None:
     doubt = own_means(rows, public.clip, None, sd**2)[0]["doubt"][0]
     assert draws.mean(axis=0) == pytest.approx([0.125, -0.125], abs=4 * 0.03 / 500**0.5)
     assert np.sqrt(400) * draws.std(axis=0) == pytest.approx(np.sqrt(doubt), rel=0.15)
-    hidden = own_means(rows.part(0, 3), public.clip, None, sd**2)
-    assert not hidden[0]["doubt"].any() and not hidden[1].any()
+
+
+def test_a_site_whose_means_are_hidden_leaves_out_its_records() -> None:
+    """Relative to other means, differences between sites would look like effects."""
+    job, public = planned()
+    rows = rows_of(job, public, np.tile([[0.5, -0.5]], (3, 1)))
+    known, means = own_means(rows, public.clip, None, 8.0**2)
+    assert means is None and not known["doubt"].any() and known[HIDDEN] == 1
+    assert not centred_moments(rows, means, public.clip).any()
 
 
 def test_the_squares_of_the_means_errors_are_taken_off() -> None:
@@ -134,9 +142,10 @@ def test_the_squares_of_the_means_errors_are_taken_off() -> None:
             for _ in range(sites)
         ]
         total = np.sum([centred_moments(rows, m, public.clip) for _, m in drawn], axis=0)
-        doubts.append(sum(float(update["doubt"][0]) for update, _ in drawn))
+        D, b_squares = (sum(u[name] for u, _ in drawn) for name in ("doubt", "squares"))
+        doubts.append(float(D[0]))
         noisy = noisy_moments(total, public, 1e-9, RecordCount(400, 1.0), public.clip.constant)
-        found.append(without_doubt(noisy, doubts[-1], sites))
+        found.append(without_doubt(noisy, D, float(b_squares[0]), sites))
     squares = np.array([np.diagonal(each.matrix)[1:] for each in found])
     spread = squares.var(axis=0).mean()
     error = np.sqrt(spread / squares.size)

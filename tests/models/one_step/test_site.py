@@ -100,3 +100,19 @@ def test_settings_that_do_not_go_with_the_family_are_refused(
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(raw), dict.fromkeys(("s0", "s1", "s2"), empty))
     assert refused.value.where == where
+
+
+def test_sites_that_the_noise_hides_leave_no_difference_between_sites_in_a_slope() -> None:
+    """Small sites whose levels differ in the other direction: within sites the slope is .3."""
+    sizes, found, cautions = [1500, *[20] * 5], [], 0
+    plan = planned_regression("gaussian", centre="site", sites=len(sizes), epsilon=2.0)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        tables = shifted(len(sizes), 1500, rng)
+        rows = [rows_of(plan, t.iloc[:n]) for t, n in zip(tables, sizes, strict=True)]
+        summary = run_on(plan, plan.public, rows, rng).summary
+        cautions += "hides the means of 5 of 6 sites" in summary.get("caution", "")
+        found.append(next(t for t in summary["terms"] if t["term"] == "a"))
+    assert cautions >= 18
+    covered = np.mean([t["ci_low"] <= 0.3 <= t["ci_high"] for t in found])
+    assert covered >= 0.8
