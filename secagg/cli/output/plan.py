@@ -19,6 +19,7 @@ from secagg.cli.output.terminal import (
 )
 from secagg.evidence.claims.disclosure import other_runs
 from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.rules import NOT_OF_A_SITE
 from secagg.evidence.numbers import (
     any_setting,
     count,
@@ -70,6 +71,8 @@ def show_plan(plan: Mapping[str, Any], *, at_home: bool = False) -> None:
     own_rules = ((name, _rules(rules)) for name, rules in plan["own_rules"].items())
     for sites, rules in alike(own_rules):
         out.print(f"own rules of {escape(sites)}: {rules}")
+    if noised:
+        out.print(f"min_records at each site is not checked: {NOT_OF_A_SITE}.")
     _show_budgets(out, plan)
     show_heading(out, "Sums and traffic")
     out.print(_fields_table(plan))
