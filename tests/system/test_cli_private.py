@@ -196,8 +196,8 @@ class TestPlan:
         assert "one_step round 2 jobs, epsilon 0.7 each 11 % 12 % 13 % 1.4 times green" in lines
         assert "gradient round this job 11 % 12 % 13 % none green" in lines
         place = lines.index("[method]")
-        assert lines[place + 1] == change[1] and lines[place - 3] == "best: one_step"
-        assert lines[place - 2] == "state it"
+        assert lines[place + 1] == change[1] and lines[place - 2] == "best: one_step"
+        assert lines[place + 2] == "state it"
 
 
 class TestRun:

@@ -240,12 +240,12 @@ def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
         )  # fmt: skip
     out.print(table)
     out.print(escape(found["words"]))
-    if found["hint"]:
-        out.print(escape(found["hint"]))
     if found["change"]:
         out.print("To take it, change in the job:")
         for line in found["change"]:
             out.print(f"  {escape(line)}", highlight=False)
+    if found["hint"]:
+        out.print(escape(found["hint"]))
 
 
 def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:
