@@ -81,6 +81,7 @@ def audit(
         working,
         write_audit,
     )
+    from secagg.cli.output.terminal import alike  # noqa: PLC0415
     from secagg.core import canonical_encoding  # noqa: PLC0415
     from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
@@ -95,7 +96,7 @@ def audit(
         about = canonical_encoding.digest(read_job(job, overrides).model_dump_json()).hex()
     if out is not None:
         check_folder(out, about)
-    with working(quiet=as_json) as progress:
+    with working(quiet=as_json, folder=None if job.is_dir() else out) as progress:
         if job.is_dir():
             if protocol is not None or settings or set_aside is not None:
                 what = "a run is as it is; --protocol, --set and --set-aside are for jobs"
@@ -117,8 +118,9 @@ def audit(
                 progress=progress,
             )
     if all(each.verdict == "not applicable" for each in found.attacked):
-        why = "; ".join(dict.fromkeys(each.why for each in found.attacked))
-        raise UsageError(str(job), f"nothing was tested: not applicable ({why})")
+        reasons = alike(dict.fromkeys((each.label, each.why) for each in found.attacked))
+        why = "; ".join(f"{attacks}: {reason}" for attacks, reason in reasons)
+        raise UsageError(str(job), f"nothing was tested, because no attack applies. {why}")
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     content = as_plain(found) | {"about": about, "finished": finished}
     if out is not None:

@@ -41,8 +41,8 @@ def site_check(
     With --home, also say whether the job is approved.
 
     Without --site and --home, also check all sites together: copies of files, and levels that are
-    rare over all sites. Exit code 0: a run would go on; 2: records cannot be used; 3: a rule
-    refuses.
+    rare over all sites. Exit code 0: a run would go on; 2: records cannot be used, or with noise
+    would be used although they are wrong; 3: a rule refuses.
     """
     from secagg.cli import output  # noqa: PLC0415
     from secagg.deploy.nvflare_kit import kit_certificate  # noqa: PLC0415
@@ -90,7 +90,8 @@ def site_check(
     else:
         say(*(() if certificate is None else certificate.lines))
         output.show_site_checks(checks, together, written, at_home)
-    if any(check.problem for check in checks) or (together and together.problem):
+    wrong = [bool(check.problem or check.mistakes) for check in checks]
+    if any(wrong) or (together and (together.problem or together.mistakes)):
         raise typer.Exit(2)
     if not all(check.passes for check in checks) or (together and together.refusals):
         raise typer.Exit(3)

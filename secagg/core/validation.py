@@ -27,7 +27,12 @@ _PLAIN_WORDS = {  # pydantic's error types, in the words of a job file
     "model_attributes_type": "must be a table",
     "missing": "is required",
     "string_too_short": "must not be empty",
+    "string_type": "must be a text",
 }
+_ONE_OUTCOME = (
+    "must be one column. For several outcomes, write a job for each; linear regressions of all of "
+    "them can be analyses of one job by moments"
+)
 _MIN_SIMILARITY = 0.7
 """Smallest similarity of a suggested key, as the share of letters in common. A key with a typing
 error or a missing ending is still found."""
@@ -39,6 +44,7 @@ _EXAMPLES = {  # example of a list, by key
     "lags": '[["age_1", "bmi_1"]]',
     "analyses": '[{ kind = "pc" }]',
     "edges": '[["age", "bmi"]]',
+    "typical": "[60, 80]",
 }
 
 _LIST_TYPE = re.compile(r"\.tuple\[.*\]")  # in pydantic's place of an error, for "a list or a word"
@@ -125,7 +131,9 @@ def describe(first: Mapping[str, Any], key: str) -> str:
     else:
         message = _PLAIN_WORDS.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
     if kind == "tuple_type" or (is_item and kind == "dict_type"):
-        message += ", for example " + _EXAMPLES.get(key, '["age"]')
+        message += ", for example " + _EXAMPLES.get(key.rpartition(".")[2], '["age"]')
+    if kind == "string_type" and isinstance(first["input"], list | tuple):
+        message = _ONE_OUTCOME if key.rpartition(".")[2] == "outcome" else "must be one text"
     got = first["input"]
     shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
     return f"{key or 'job'}: {message[:1].lower()}{message[1:]}{shown}"

@@ -55,6 +55,7 @@ class Malformed(Enum):
 
 
 MALFORMED: Final = Malformed.CELL
+_OF_LINE = "Check its commas and quotes, and save the file as UTF-8."
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(0|[0-9]+),([0-9]{1,2}|[0-9]{4,})")  # 1,234 may be a thousand
 _DATE = re.compile(r"[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}")
@@ -124,7 +125,8 @@ def read_column(
             values[row] = read(cell)
         except errors as error:
             if not unreadable_is_missing:
-                what, advice = str(error), _advice(column, cells)
+                what = str(error)
+                advice = _OF_LINE if cell is MALFORMED else _advice(column, cells)
                 raise DataError(f"{where}, {place(row)}", what, advice) from None
             values[row] = math.nan
             unreadable.append(row)

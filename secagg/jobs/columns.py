@@ -131,6 +131,15 @@ def _check_two(levels: Any) -> Any:
     return levels
 
 
+def _check_share(typical: Any) -> Any:
+    share = isinstance(typical, int | float) and not isinstance(typical, bool)
+    if typical is not None and not (share and 0 < typical < 1):
+        raise ValueError(
+            "must be a share between 0 and 1, such as 0.2: of the records with the second level"
+        )
+    return typical
+
+
 class Binary(Strict):
     """A column with two levels; the second one counts as 1."""
 
@@ -140,7 +149,9 @@ class Binary(Strict):
         tuple[str, str], BeforeValidator(_check_two), AfterValidator(_check_levels)
     ] = ("0", "1")
     """The two values of the column. The second one counts as 1."""
-    typical: float | None = Field(default=None, gt=0, lt=1)
+    typical: Annotated[float | None, BeforeValidator(_check_share)] = Field(
+        default=None, gt=0, lt=1
+    )
     """With noise: a public guess of the share of records with the second level. If it is not set: a
     half."""
 

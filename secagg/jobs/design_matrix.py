@@ -41,6 +41,7 @@ from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
 from secagg.jobs.cells import read_column, record_number
 from secagg.jobs.columns import Binary, Column, Count, Number
+from secagg.jobs.header import header_faults
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.jobs.typical_ranges import limit, reach, relative
@@ -236,23 +237,19 @@ def read_rows(
             what = f"the job says that this site lacks column {name!r}, but its table has it"
             raise DataError(who, what, f"Add the site to partial.{name}.sites in the job.")
         stand_in = getattr(columns[name], "low", 0.0)  # a value that is not clipped; not used
-        table, names[name] = table.assign(**{name: stand_in}), 1
-    for name in (*columns, *([] if person is None else [person])):
-        if names[name] == 0:
-            advice = f"It has {', '.join(map(str, table.columns))}."
-            if who in public.sites:  # not a new site of `secagg adapt`
-                advice += " (Every CSV or Parquet file in sites.folder is a site.)"
-            raise DataError(who, f"column {name!r} is missing", advice)
-        if names[name] > 1:
-            what = f"{names[name]} columns are named {name!r}"
-            raise DataError(who, what, "Rename all but the right one.")
+        table = table.assign(**{name: stand_in})
+    needed = dict.fromkeys((*columns, *([] if person is None else [person])))
+    if faults := header_faults([*map(str, table.columns)], needed):
+        shown = f"It has {', '.join(map(str, table.columns))}."
+        advice = dict.fromkeys(hint or shown for hint in faults.values())
+        raise DataError(who, "; ".join(faults), " ".join(advice))
     noised = public.clip is not None
     remarks: list[str] = []
     if len(table) > public.max_rows:
-        advice = "Increase max_rows."
+        more = "Increase max_rows."
         if not noised:
-            raise DataError(who, f"has more than sites.max_rows = {public.max_rows} rows", advice)
-        remarks.append(f"{who}: has more than {public.max_rows} rows; sums may be cut. {advice}")
+            raise DataError(who, f"has more than sites.max_rows = {public.max_rows} rows", more)
+        remarks.append(f"{who}: has more than {public.max_rows} rows; sums may be cut. {more}")
     read = _read_columns(columns, table, who, place, unreadable_is_missing=noised)
     remarks += read.remarks
     design = np.hstack(read.parts)

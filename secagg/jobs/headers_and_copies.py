@@ -38,10 +38,10 @@ from itertools import combinations
 from pathlib import Path
 
 from secagg.contracts.noise import Placement
-from secagg.core.validation import did_you_mean
 from secagg.errors import DataError
 from secagg.jobs.data_sources import ENDINGS, SiteSource
 from secagg.jobs.expert_edges import EDGES
+from secagg.jobs.header import header_faults
 from secagg.jobs.job import Job
 from secagg.jobs.partial_columns import lacked_by
 from secagg.jobs.site_tables import FileTable, SharedTablePart, is_parquet
@@ -86,19 +86,13 @@ def check_headers(job: Job, sources: Mapping[str, SiteSource]) -> None:
             unreadable.append(error)
             continue
         lacked = lacked_by(job, name)
-        for column in needed:
-            if column in lacked:
-                continue
-            count = header.count(column)
-            if count == 0:
-                wrong[f"column {column!r} is missing"].append(where)
-                hint = did_you_mean(column, [other for other in header if other not in needed])
-                shown = f"{where} has the columns {', '.join(header)}."
-                advice[hint or headers.setdefault(tuple(header), shown)] = None
-            elif count > 1:
-                wrong[f"{count} columns are named {column!r}"].append(where)
-                advice["Rename all but the right one."] = None
-    some = any("missing" in what and len(wrong[what]) < len(sources) for what in wrong)
+        faults = header_faults(header, [c for c in needed if c not in lacked])
+        for what, hint in faults.items():
+            wrong[what].append(where)
+            shown = f"{where} has the columns {', '.join(header)}."
+            advice[hint or headers.setdefault(tuple(header), shown)] = None
+    alone = len(sources) == 1  # the others are not known
+    some = any("missing" in what and (alone or len(wrong[what]) < len(sources)) for what in wrong)
     if some and _from_whole_folder(job, sources):
         listed = "Every CSV or Parquet file in sites.folder is a site"
         advice[f"({listed}; sites.names lists those that take part.)"] = None
@@ -129,20 +123,23 @@ def _from_whole_folder(job: Job, sources: Mapping[str, SiteSource]) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def check_files(job: Job, sources: Mapping[str, SiteSource]) -> list[str]:
+def check_files(
+    job: Job, sources: Mapping[str, SiteSource], *, before_run: bool = False
+) -> list[str]:
     """Return remarks about the files of a folder that are probably there by mistake.
 
+    before_run: whether nothing is going to be sent, so that an error reveals nothing
     A file that cannot be read gets no remark; the run names the error.
     Raises `DataError` if a file is a copy of another one, the job does not list the sites, and it
-    has no noise.
+    has no noise, or nothing is sent.
     """
     paths = [s.table.path for s in sources.values() if isinstance(s.table, FileTable)]
     if not paths:
         return []
     readable = [path for path in paths if not path.is_fifo()]
     empty, copies = _compare(readable)
-    exact = job.privacy.placement is Placement.NONE
-    if copies and exact and _from_whole_folder(job, sources):
+    may_stop = before_run or job.privacy.placement is Placement.NONE
+    if copies and may_stop and _from_whole_folder(job, sources):
         advice = (
             "Every CSV or Parquet file in sites.folder is a site, and a site that is in the sum "
             "twice counts twice. Move the copy away, or list the sites in sites.names."

@@ -103,12 +103,13 @@ class Release(Strict):
     min_sites: int | None = Field(default=None, ge=2)
     """Smallest number of sites in a sum. If it is not set, nothing is released."""
     min_records: int | None = Field(default=None, ge=1)
-    """Smallest number of complete records at each site that contributes. If it is not set, nothing
-    is released. Above 1, a site without a policy file also has the rule `max_leverage`: no
-    combination of columns may show fewer records."""
+    """Without noise: smallest number of complete records at each site that contributes. With noise
+    nobody checks a site's number. If it is not set, nothing is released. Above 1, a site without a
+    policy file also has the rule `max_leverage`: no combination of columns may show fewer records.
+    """
     min_total_records: int | None = Field(default=None, ge=1)
-    """Smallest number of complete records in total. If the product of `min_sites` and `min_records`
-    is larger, that product applies."""
+    """Smallest number of complete records in total; with noise, of the noisy number. If the product
+    of `min_sites` and `min_records` is larger, that product applies."""
     min_cell_records: int | None = Field(default=None, ge=1)
     """Without noise: smallest number of records, over all sites, with a level of a binary or
     categorical column, with a pair of levels of two such columns, and in a cell of the method's

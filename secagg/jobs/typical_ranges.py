@@ -50,6 +50,15 @@ _SHORTEST, _LONGEST = 1.0, 3.0
 _STEPS = 16  # of k: then (2) is exact in float64
 
 
+def untypical(job: Job) -> tuple[str, ...]:
+    """Return the columns without a typical range or share, by which records are then not weighed.
+
+    All columns count, also those that no analysis uses: a site weighs its records once for all.
+    """
+    columns = job.columns.items()
+    return tuple(n for n, c in columns if not isinstance(c, Categorical) and c.typical is None)
+
+
 def reach(job: Job) -> float | None:
     """Return k of (3); None if records are relative to bounds."""
     privacy = job.privacy
@@ -57,10 +66,7 @@ def reach(job: Job) -> float | None:
         privacy.placement is Placement.NONE
         or privacy.record_norm is not None
         or all(isinstance(column, Categorical) for column in job.columns.values())
-        or any(
-            not isinstance(column, Categorical) and column.typical is None
-            for column in job.columns.values()
-        )
+        or untypical(job)
     ):
         return None
     reads = facts_of(make_method(job.method)).reads

@@ -27,7 +27,7 @@ _VERDICT_WORDS = {
     "red": "the expected error is above 30 %",
 }
 _SIMULATED_WORDS = {
-    "green": "the noise is below the sampling error",
+    "green": "noise and limits of records cost at most the sampling error",
     "amber": "large effects are visible",
     "red": "the noise is far above the sampling error, or the error above 50 %",
 }
@@ -52,9 +52,9 @@ _COLOURS = (
 _COLOURS_OF_SIMULATED = (
     "Coefficient error: the expected change of all slopes of a regression together, by noise and "
     "by limits of records, in percent of their size. Sampling error: that of the fit without "
-    "noise. Green: the error is at most the sampling error; amber: intervals are at most twice as "
-    f"long as without noise, or the error is at most {percent(USABLE_ERROR)}; red: more, or an "
-    "error above 50 %."
+    "noise and limits. Green: the error is at most the sampling error; amber: intervals are at "
+    "most twice as long as without noise and limits, or the error is at most "
+    f"{percent(USABLE_ERROR)}; red: more, or an error above 50 %."
 )
 _COLOURS_OF_TABLES = (
     "Error of a cell: the standard deviation of the noise in each count, in percent of the table's "

@@ -10,7 +10,7 @@ from support.runs.jobs import COLUMNS, TOML, raw_job
 from secagg.errors import CapabilityError, JobError
 from secagg.jobs.columns import Continuous
 from secagg.jobs.job import Job, load_job, parse_job, set_dotted
-from secagg.jobs.registry import METHODS, placements
+from secagg.jobs.registry import METHODS, make_method, placements
 
 
 def with_column(**column: Any) -> dict[str, Any]:
@@ -236,3 +236,26 @@ def test_a_job_is_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         job.title = "other"  # type: ignore[misc]  # that is the test
     assert Job.model_validate_json(job.model_dump_json()) == job
+
+
+@pytest.mark.parametrize(
+    ("changed", "where", "words"),
+    [
+        ({"columns": {"x": {"type": "binary", "typical": [0.1, 0.3]}}}, "typical", "share"),
+        ({"columns": {"x": {"type": "binary", "typical": 1}}}, "typical", "share"),
+        ({"columns": {"x": {"type": "continuous", "low": 1, "high": 3, "typical": 2}}}, "typical",
+         "[60, 80]"),
+        ({"method": {"name": "one_step", "outcome": ["x", "y"], "predictors": ["z"]}}, "outcome",
+         "several outcomes"),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_shape_says_what_is_meant(
+    changed: dict[str, Any], where: str, words: str
+) -> None:
+    raw = {
+        "title": "t", "sites": {"folder": "data", "max_rows": 9},
+        "columns": {"x": {"type": "binary"}}, "method": {"name": "moments"},
+    }  # fmt: skip
+    with pytest.raises(JobError) as caught:
+        make_method(parse_job(raw | changed).method)
+    assert where in caught.value.what and words in caught.value.what

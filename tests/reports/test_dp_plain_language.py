@@ -239,7 +239,8 @@ class TestExpected:
         page, text = self.judged(verdict="green", error=0.16, sampling=0.22)
         assert "Green: the error is at most the sampling error" in text
         assert "up to 10 %" not in text and "bias of clipping" not in text
-        assert "green, the noise is below the sampling error" in Page(page).text
+        said = "green, noise and limits of records cost at most the sampling error"
+        assert said in Page(page).text
 
     def test_a_graphs_verdict_is_about_edges(self) -> None:
         edges = {"smallest_edge": 0.481, "without_noise": 0.4, "majority": None, "verdict": "amber"}

@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from secagg.contracts import AskedRegression
 from secagg.evidence.feasibility import mechanisms, simulated
 from secagg.evidence.feasibility.mechanisms import compared
-from secagg.evidence.feasibility.simulated import _exact, simulated_table
+from secagg.evidence.feasibility.simulated import RelativeError, _exact, simulated_table
 from secagg.evidence.planned_facts import feasibility_facts
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
@@ -221,6 +221,32 @@ def prospect_of(plan: Planned) -> dict[str, Any]:
     found = feasibility_facts(plan)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("method", "changed", "named"),
+    [
+        ({"name": "moments", "analyses": [OLS]}, {}, []),
+        ({"name": "moments", "analyses": [OLS]}, {"visits": COLUMNS["visits"] | {"typical": None}},
+         ["visits"]),
+        (ONE_STEP, {"visits": COLUMNS["visits"] | {"typical": None}, "died": {"type": "binary"}},
+         ["visits", "died"]),
+        (LOGISTIC, {"visits": COLUMNS["visits"] | {"typical": None}}, []),  # not by moments
+    ],
+)  # fmt: skip
+def test_columns_whose_typical_range_moments_lacks_are_named(
+    method: dict[str, Any], changed: dict[str, Any], named: list[str]
+) -> None:
+    """No regression here uses them."""
+    found = compared(planned(method, columns=COLUMNS | changed))
+    assert found is not None
+    assert [name for name in COLUMNS if f"`{name}`" in found["hint"]] == named
+
+
+def test_a_verdict_is_by_the_figures_that_are_shown() -> None:
+    for error, verdict in ((0.1649, "green"), (0.1651, "amber")):
+        found = RelativeError(error, 0.0, 0.1551, None)
+        assert found.verdict.value == verdict, error
 
 
 def test_the_verdict_is_that_of_the_table() -> None:

@@ -189,13 +189,15 @@ class TestPlan:
         change = ["[method]", 'name = "one_step"']
         planned["differential_privacy"]["compared"] = {
             "rows": [other, row], "best": 1, "words": "best: one_step", "change": change,
+            "hint": "state it",
         }  # fmt: skip
         output.show_plan(planned)
         lines = [" ".join(line.split()) for line in recorded.export_text().splitlines()]
-        assert "one_step round 2 jobs, epsilon 0.7 11 % 12 % 13 % 1.4 times green" in lines
+        assert "one_step round 2 jobs, epsilon 0.7 each 11 % 12 % 13 % 1.4 times green" in lines
         assert "gradient round this job 11 % 12 % 13 % none green" in lines
         place = lines.index("[method]")
         assert lines[place + 1] == change[1] and lines[place - 2] == "best: one_step"
+        assert lines[place + 2] == "state it"
 
 
 class TestRun:

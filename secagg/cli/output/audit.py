@@ -45,8 +45,11 @@ _REASON = 100  # characters of a refusal in the answer
 
 
 @contextmanager
-def working(*, quiet: bool) -> Iterator[Progress]:
-    """Show a bar with what is done, on standard error; nothing if quiet."""
+def working(*, quiet: bool, folder: Path | None = None) -> Iterator[Progress]:
+    """Show a bar with what is done, on standard error; nothing if quiet.
+
+    folder: has what was found, and goes on from there, if the user interrupts the audit of a job
+    """
     bar = Bar(
         TextColumn("audit"),
         BarColumn(),
@@ -58,10 +61,15 @@ def working(*, quiet: bool) -> Iterator[Progress]:
     )
     with bar:
         task = bar.add_task("reading the records", total=None)
-        yield lambda done, total, what: bar.update(
-            task, completed=done, total=total,
-            description=f"{done} of {total} attacks; {escape(what)}",
-        )  # fmt: skip
+        try:
+            yield lambda done, total, what: bar.update(
+                task, completed=done, total=total,
+                description=f"{done} of {total} attacks; {escape(what)}",
+            )  # fmt: skip
+        except BaseException as interruption:
+            if folder is not None:
+                interruption.add_note(f"The same command goes on with what is in {folder}.")
+            raise
 
 
 def show(audit: Audit | FolderAudit, folder: Path | None) -> None:

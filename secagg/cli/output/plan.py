@@ -19,6 +19,7 @@ from secagg.cli.output.terminal import (
 )
 from secagg.evidence.claims.disclosure import other_runs
 from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.rules import NOT_OF_A_SITE
 from secagg.evidence.numbers import (
     any_setting,
     count,
@@ -70,6 +71,8 @@ def show_plan(plan: Mapping[str, Any], *, at_home: bool = False) -> None:
     own_rules = ((name, _rules(rules)) for name, rules in plan["own_rules"].items())
     for sites, rules in alike(own_rules):
         out.print(f"own rules of {escape(sites)}: {rules}")
+    if noised:
+        out.print(f"min_records at each site is not checked: {NOT_OF_A_SITE}.")
     _show_budgets(out, plan)
     show_heading(out, "Sums and traffic")
     out.print(_fields_table(plan))
@@ -212,16 +215,23 @@ def _show_usefulness(out: Console, guarantee: Mapping[str, Any], protocol: str) 
 def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
     """Print the errors of all methods that answer the job's regressions, and what to change."""
     out.print()
-    table = Table(title="expected coefficient error, by mechanism (simulated records)")
+    title = "expected coefficient error, by mechanism (simulated records)"
+    caption = "SD: standard deviation of each column, relative to what the job states or assumes"
+    if several := [row for row in found["rows"] if row["jobs"] > 1]:
+        alone = next(row for row in found["rows"] if row["own"])
+        caption += f"; {several[0]['jobs']} jobs together cost epsilon {alone['epsilon']:g}"
+    table = Table(title=title, caption=caption)
     for name in ("method", "placement", "settings"):
         table.add_column(name)
-    for name in ("error", "if spreads are half", "double", "intervals"):
+    for name in ("error", "if true SDs are half", "if twice", "intervals"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for i, row in enumerate(found["rows"]):
         settings = [row["settings"]] if row["settings"] else []
         settings += ["this job"] if row["own"] else []
-        settings += [f"{row['jobs']} jobs, epsilon {row['epsilon']:.2g}"] if row["jobs"] > 1 else []
+        settings += (
+            [f"{row['jobs']} jobs, epsilon {row['epsilon']:.2g} each"] if row["jobs"] > 1 else []
+        )
         errors = (percent(row[key]) for key in ("error", "if_narrow", "if_wide"))
         table.add_row(
             row["method"], row["placement"], ", ".join(settings), *errors,
@@ -234,6 +244,8 @@ def _show_compared(out: Console, found: Mapping[str, Any]) -> None:
         out.print("To take it, change in the job:")
         for line in found["change"]:
             out.print(f"  {escape(line)}", highlight=False)
+    if found["hint"]:
+        out.print(escape(found["hint"]))
 
 
 def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:

@@ -82,17 +82,33 @@ def _show_verdict(
     ]
     for sites, reason in alike(reasons):
         out.print(f"{escape(sites)} would refuse: {escape(reason)}", style="bold red")
+    mistakes = [(check.site, mistake) for check in checks for mistake in check.mistakes]
+    if together is not None:
+        mistakes += [("the files", mistake) for mistake in together.mistakes]
+    for sites, mistake in alike(mistakes):
+        out.print(f"wrong records, {escape(sites)}: {escape(mistake)}", style="bold red")
+    if mistakes:
+        out.print(
+            "Under noise, a run would go on: it leaves out cells that cannot be read, and sets "
+            "values outside the bounds to the nearer bound. By stopping, it would reveal something "
+            "about records. Correct the file or the job first.",
+            style="bold red",
+        )
     if together is not None and together.problem:
         out.print(f"a run would stop: {escape(together.problem)}", style="bold red")
     for reason in () if together is None else together.refusals:
         out.print(f"a run would end after its first sum: {escape(reason)}", style="bold red")
     taking_part = [check.site for check in checks if check.passes]
+    with_mistakes = " with records in order" if mistakes else ""
     if not taking_part:
-        out.print("no site would take part", style="bold red")
+        out.print(f"no site would take part{with_mistakes}", style="bold red")
     elif len(taking_part) < len(checks):
         number = f"{len(taking_part)} of {counted(len(checks), 'site')}"
-        out.print(f"{number} would take part: {escape(listing(taking_part))}", style="bold yellow")
-    elif together is not None and (together.problem or together.refusals):
+        out.print(
+            f"{number} would take part{with_mistakes}: {escape(listing(taking_part))}",
+            style="bold yellow",
+        )
+    elif together is not None and (together.problem or together.refusals or together.mistakes):
         out.print("each site would take part, but no run would end well", style="bold red")
     else:
         out.print(f"would take part: {escape(listing(taking_part))}", style="bold green")

@@ -38,10 +38,12 @@ from secagg.evidence.feasibility.simulated import (
     Trials,
     rounded,
 )
+from secagg.evidence.numbers import listing
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job, parse_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import answers
+from secagg.jobs.typical_ranges import untypical
 from secagg.privacy.accounting.composition import rounded_down
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.expected_error import percent
@@ -94,7 +96,7 @@ def compared(planned: Planned) -> dict[str, Any] | None:
             for spread in (0.5, 2.0)
         )
         rows.append(_row(way, len(planned.facts.asked), error, narrow, wide))
-    return {"rows": rows, **_verdict(ways, errors, rows)}
+    return {"rows": rows, **_verdict(ways, errors, rows), "hint": _hint(planned, ways)}
 
 
 def chosen_ways(planned: Planned) -> tuple[Trials, list[Way]] | None:
@@ -179,6 +181,22 @@ def _row(
     }  # fmt: skip
 
 
+def _hint(planned: Planned, ways: Sequence[Way]) -> str:
+    """Return what moments would need to be at its best; "" if nothing, or if it is no way."""
+    lacking = untypical(planned.job)
+    if not lacking or all(way.kind[0] != "moments" for way in ways):
+        return ""
+    names = listing([f"`{name}`" for name in lacking])
+    one = len(lacking) == 1
+    return (
+        f"`typical` is not set for {names}, so moments limits records by the bounds of the "
+        f"columns. State `typical`, or leave the column{'' if one else 's'} out if no analysis "
+        "needs "
+        f"{'it' if one else 'them'}: moments then weighs records by typical ranges, and may be "
+        "better"
+    )
+
+
 def _verdict(
     ways: Sequence[Way], found: Sequence[RelativeError], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -201,20 +219,28 @@ def _verdict(
     best = min(robust, key=lambda i: (not ways[i].own, found[i].error))
     row, own = rows[best], rows[0]
     name = f"{row['method']}, placement {row['placement']}"
-    why = "has the least expected error"
-    if len(equals) > 1:
-        why = "is as good as any"
+    words = f"best: {name}: {percent(row['error'])}"
+    if others := [rows[i] for i in equals if i != best]:
+        listed = listing([f"{r['method']} ({r['placement']})" for r in others])
+        words += f"; its difference from {listed} is within the simulation's error"
+        reasons = ["it has intervals"] if len(with_intervals) < len(equals) else []
         if len(robust) < len(with_intervals):
-            why += ", and better than others if the spreads are wrong,"
-    why += " and has intervals" if row["intervals"] else "; no way with intervals is as good"
+            reasons.append("it is less affected by wrong guesses of standard deviations")
+        if best == 0 and len(robust) > 1:
+            reasons.append("it needs no change")
+        words += f", but {' and '.join(reasons)}" if reasons else ""
+    else:
+        words += "; it has the least expected error"
+    if not row["intervals"]:
+        words += "; no way with intervals is as good"
     if row["jobs"] > 1:
-        why += f", in {row['jobs']} jobs of epsilon {row['epsilon']:.2g} each"
-    words = f"best: {name}: {percent(row['error'])}; it {why}"
+        each = f"{row['jobs']} jobs of epsilon {row['epsilon']:.2g} each"
+        words += f"; it takes {each}, which together cost epsilon {own['epsilon']:g}"
     if best == 0:
         return {"best": 0, "words": f"{words}. The job takes it", "change": None}
     words += f". The job as it is: {percent(own['error'])}"
-    others = len(ways[0].jobs[0].method.tables(ways[0].jobs[0].public)) - row["regressions"]
-    if others > 0 and row["method"] != own["method"]:
+    more = len(ways[0].jobs[0].method.tables(ways[0].jobs[0].public)) - row["regressions"]
+    if more > 0 and row["method"] != own["method"]:
         words += ". It answers the regressions only, not the job's other analyses"
     return {"best": best, "words": words, "change": _change(ways[0].jobs[0].job, ways[best])}
 

@@ -78,7 +78,7 @@ _MANY_RECORDS = 4_000
 _LEAST_RECORDS = 50
 _WIDEST = 64.0
 _SEARCH = 6  # halvings of the logarithm of the noise's factor
-_GREEN_WIDTH, _USABLE_WIDTH = math.sqrt(2), 2.0
+_USABLE_WIDTH = 2.0
 _LARGEST_ERROR = 0.5
 _MOST_ETA, _MOST_ERROR = 30.0, 10.0
 _SEED = 21
@@ -103,7 +103,7 @@ def simulated_feasibility(planned: Planned, records: int) -> dict[str, Any]:
     """Return the verdict, as `secagg.privacy.expected_error.Feasibility.to_dict`, and `widened`.
 
     records: the public guess of their number; widened: intervals' length relative to that without
-    noise. A plan, its run and the check of the run's folder have one answer.
+    noise and limits. A plan, its run and the check of the run's folder have one answer.
     """
     return dict(_simulated(_Question.of(planned, records)))
 
@@ -128,10 +128,10 @@ def _simulated(question: _Question) -> dict[str, Any]:
     error, verdict = rounded(found.error), found.verdict
     words = f"{verdict.value}: expected coefficient error "
     words += f"{percent(error) if error <= 1 else 'above 100 %'} (relative to the coefficients "
-    words += f"without noise), sampling error {percent(rounded(found.sampling))}"
+    words += f"without noise and limits), sampling error {percent(rounded(found.sampling))}"
     widened = None if found.widened is None else rounded(max(found.widened, 1.0))
     if widened is not None:
-        words += f", intervals {widened:.1f} times as long as without noise"
+        words += f", intervals {widened:.1f} times as long as without noise and limits"
     if least_epsilon is None or least_records is None or least_epsilon > MAX_EPSILON:
         words += "; not usable at any epsilon: it needs more records"
     elif verdict is Verdict.RED:
@@ -155,7 +155,7 @@ class RelativeError:
     """The relative error, and what belongs to it.
 
     monte_carlo: its Monte Carlo error; sampling: the relative sampling error without noise
-    widened: intervals' length, relative to that without noise; None if there are no intervals
+    widened: intervals' length, relative to that without noise and limits; None without intervals
     """
 
     error: float
@@ -165,13 +165,13 @@ class RelativeError:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict, as the module says."""
-        width = math.hypot(1.0, self.error / self.sampling)
-        if self.error > _LARGEST_ERROR:
+        """The verdict, as the module says, by the figures that are shown."""
+        error, sampling = rounded(self.error), rounded(self.sampling)
+        if error > _LARGEST_ERROR:
             return Verdict.RED
-        if width <= _GREEN_WIDTH:
+        if error <= sampling:
             return Verdict.GREEN
-        usable = self.error <= USABLE_ERROR or width <= _USABLE_WIDTH
+        usable = error <= USABLE_ERROR or math.hypot(1.0, error / sampling) <= _USABLE_WIDTH
         return Verdict.AMBER if usable else Verdict.RED
 
 

@@ -145,7 +145,7 @@ class OneStep:
     placements: ClassVar[Placements] = Placements(
         (Placement.ROUND,), "Four or five sums have noise of their own."
     )
-    title: ClassVar[str] = "Regression with limited influence of each record"
+    title: ClassVar[str] = "Bounded-influence regression"
 
     @property
     def disclosure(self) -> Disclosure:
@@ -355,8 +355,9 @@ class OneStep:
             "less."
             if public.clip is None
             else "Intervals cover the noise of differential privacy as well as sampling; they are "
-            f"{widened:.1f} times as long as without the noise.",
-            "The influence of each record is limited. This does not move the slopes if effects are "
+            f"{widened:.1f} times as long as with the same limits and no noise.",
+            "The influence of each record is limited, so intervals are longer than those of the "
+            "usual regression, at any epsilon. This does not move the slopes if effects are "
             "linear and the errors' distribution is symmetric, or does not depend on the "
             "predictors. If few records decide a slope, it is that of the other records.",
         ]

@@ -191,7 +191,7 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
     min_level = policy.min_level_records or policy.min_records
     if min_level is not None and min_level > 1:
         decide("min_level_records", *_check_levels(min_level, own))
-    decide("max_clipped_share", *_check_clipped(policy.max_clipped_share, own))
+    decide("max_clipped_share", *check_clipped(policy.max_clipped_share, own.clipped))
     if policy.min_records is not None:
         constant = policy.fewest_level_sites == 1
         decide("constant_columns", *_check_varying(policy.min_records, own, constant=constant))
@@ -266,12 +266,13 @@ def _check_varying(min_records: int, own: OwnRecords, *, constant: bool) -> tupl
     return True, f"no column has one value in almost all records ({len(own.varying)} columns)"
 
 
-def _check_clipped(limit: float, own: OwnRecords) -> tuple[bool, str]:
-    for name, share in own.clipped.items():
+def check_clipped(limit: float, clipped: Mapping[str, float]) -> tuple[bool, str]:
+    """Decide whether bounds and unit fit the values. clipped: share outside, by column."""
+    for name, share in clipped.items():
         if share > limit:
             text = f"{share:.0%} of the values of {name} lie outside the job's bounds"
             return False, f"{text}, at most {limit:.0%} allowed: wrong bounds or a wrong unit"
-    return True, f"in {len(own.clipped)} columns, at most {limit:.0%} of the values are clipped"
+    return True, f"in {len(clipped)} columns, at most {limit:.0%} of the values are clipped"
 
 
 def _check_totals(

@@ -33,6 +33,7 @@ class AllSitesCheck:
     """All sites together.
 
     problem: why a run would stop before its first message
+    mistakes: why its result would be wrong, if it would go on because it has noise
     refusals: why the coordinator's program would end a run after the first sum
     remarks: about files that are probably there by mistake
     """
@@ -40,6 +41,7 @@ class AllSitesCheck:
     problem: str = ""
     refusals: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    mistakes: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Return the check as plain data for JSON."""
@@ -49,8 +51,10 @@ class AllSitesCheck:
 def check_folder(planned: Planned) -> AllSitesCheck:
     """Return the check of all sites together; without counts if a site cannot be read."""
     try:
-        remarks = tuple(check_files(planned.job, planned.sources))
+        remarks = tuple(check_files(planned.job, planned.sources, before_run=True))
     except DataError as error:
+        if planned.private is not None:  # a run goes on: `secagg.jobs.headers_and_copies`
+            return AllSitesCheck(mistakes=(error.line(),))
         return AllSitesCheck(problem=error.line())
     if planned.private is not None:
         return AllSitesCheck(remarks=remarks)

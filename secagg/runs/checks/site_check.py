@@ -5,6 +5,11 @@ In a run, a site that cannot use its records for an exact job refuses, and the r
 nothing and writes nothing, except the draft of a policy if one is requested. What it shows is for
 the site's own eyes.
 
+A run with noise goes on whatever the records hold, because a refusal would reveal something about
+them (`secagg.jobs.design_matrix`). The same mistakes then spoil the result and spend the budget. So
+the check judges records of a job with noise by the rules on mistakes of a job without
+(`_mistakes`). Rules that protect records, such as smallest counts, do not apply: the noise does.
+
 The draft of a policy comes from the job and not from the records. A draft from the records would
 pin bounds that reveal them.
 """
@@ -29,13 +34,19 @@ from secagg.evidence.numbers import counted
 from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
+from secagg.jobs.headers_and_copies import check_headers
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.exact_numbers import most_in_rounds
 from secagg.privacy.policy.job_rules import PolicyRequest, before_data
 from secagg.privacy.policy.questions import Question
-from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
+from secagg.privacy.policy.record_rules import (
+    OwnRecords,
+    check_clipped,
+    own_records,
+    with_data,
+)
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.runs.checks.earlier_draws import moments_drawn_before
@@ -56,6 +67,7 @@ class SiteCheck:
     surplus: number of complete rows that are not used, because their person has more than
         `privacy.records_per_person`
     problem: why the records cannot be read
+    mistakes: what is wrong with the records, where a run would go on because it has noise
     refusals: what the site would refuse in a run, as "rule: reason"
     remarks: what the site is warned of
     """
@@ -69,11 +81,12 @@ class SiteCheck:
     refusals: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     persons: int | None = None
+    mistakes: tuple[str, ...] = ()
 
     @property
     def passes(self) -> bool:
-        """Whether the site would take part, as far as it can know before the run."""
-        return not self.problem and not self.refusals
+        """Whether the site would take part with usable records, as far as it can know before."""
+        return not self.problem and not self.mistakes and not self.refusals
 
     def plain(self) -> dict[str, Any]:
         """Return the check as plain data for JSON."""
@@ -127,6 +140,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         ]
         columns = tuple(column for column, _ in checked)
         complete = int(np.all([present for _, present in checked], axis=0).sum())
+        check_headers(job, {source.name: source})
         privacy = job.privacy
         read = read_rows(
             job.columns, table, public, source.name,
@@ -140,7 +154,10 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         return SiteCheck(source.name, rows, complete, 0, columns, error.line(), refusals, remarks)
 
     complete = len(read.values) + read.surplus
-    if planned.private is None:
+    mistakes: tuple[str, ...] = ()
+    if planned.private is not None:
+        mistakes = _mistakes(planned, source, table, read)
+    else:
 
         def reread(question: Question) -> SiteRecords:
             return reread_rows(question, table, source.name, privacy.person)
@@ -158,8 +175,30 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
     )  # fmt: skip
     persons = None if privacy.person is None else read.persons_count
     return SiteCheck(
-        source.name, rows, complete, read.surplus, columns, "", refusals, remarks, persons
+        source.name, rows, complete, read.surplus, columns, "", refusals, remarks, persons, mistakes
     )
+
+
+def _mistakes(
+    planned: Planned, source: SiteSource, table: pd.DataFrame, read: SiteRecords
+) -> tuple[str, ...]:
+    """Return what would make a job without noise refuse these records as wrong.
+
+    read: the records, as the job with noise reads them
+    """
+    job, public, found = planned.job, planned.public, list[str]()
+    try:
+        read_rows(job.columns, table, replace(public, clip=None), source.name,
+                  place=source.table.place)  # fmt: skip
+    except DataError as error:
+        found.append(error.line())
+    shares = dict(zip(public.columns, read.clipped_share.tolist(), strict=True))
+    fits, text = check_clipped(source.policy.max_clipped_share, shares)
+    if not fits:
+        found.append(text)
+    if not len(read.values):
+        found.append("no record is complete")
+    return tuple(found)
 
 
 def _unnamed(table: pd.DataFrame, person: str | None) -> tuple[str, ...]:

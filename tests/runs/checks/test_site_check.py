@@ -95,7 +95,60 @@ def test_unreadable_cells_are_a_problem_without_noise_and_a_remark_with_noise(
     assert found.problem and not found.passes and found.columns[0].unreadable > 100
     privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
     noised = check(data, columns, privacy=privacy, protocol={"name": "additive"})
-    assert noised.passes and noised.remarks
+    assert noised.mistakes == (found.problem,) and not noised.passes and noised.remarks
+    assert not noised.problem and not noised.refusals  # a run would go on
+
+
+WITH_NOISE = {
+    "privacy": {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}, "protocol": {"name": "additive"}
+}  # fmt: skip
+
+
+def damage(data: Path, kind: str) -> None:
+    path = data / "hungary.csv"
+    head, first, *rest = path.read_text().splitlines()
+    lines = {
+        "damaged line": [first, f'"{rest[0]}', *rest[1:]],
+        "no complete record": [",".join("" for _ in first.split(","))] * 3,
+    }[kind]
+    path.write_text("\n".join([head, *lines]) + "\n")
+
+
+@pytest.mark.parametrize("kind", ["damaged line", "no complete record"])
+def test_what_spoils_records_is_a_mistake_with_noise_as_it_stops_a_run_without(
+    tmp_path: Path, kind: str
+) -> None:
+    data = folder(tmp_path)
+    assert check(data, LINEAR["columns"], **WITH_NOISE).mistakes == ()
+    damage(data, kind)
+    assert not check(data, LINEAR["columns"]).passes
+    assert len(check(data, LINEAR["columns"], **WITH_NOISE).mistakes) == 1
+
+
+def test_a_wrong_unit_is_a_mistake_with_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = folder(tmp_path)
+    high = {"rest_bp": LINEAR["columns"]["rest_bp"] | {"low": 500, "high": 600}}
+    found, exact = check(data, high, **WITH_NOISE), check(data, high)
+    (mistake,) = found.mistakes
+    assert exact.refusals == (f"max_clipped_share: {mistake}",)
+    show_site_checks([found], None, None)
+    assert "would go on" in " ".join(capsys.readouterr().out.split())
+
+
+def test_all_faults_of_a_header_are_named_with_similar_names(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    columns = {
+        "AGE": LINEAR["columns"]["age"], "Rest_BP": LINEAR["columns"]["rest_bp"],
+        "bmi": {"type": "continuous", "low": 10, "high": 60},
+    }  # fmt: skip
+    for noise in ({}, WITH_NOISE):
+        found = check(data, columns, **noise)
+        assert "'age'" in found.problem and "'rest_bp'" in found.problem
+        assert "'bmi' is missing" in found.problem and "Every CSV" in found.problem
+        sites = {"folder": data, "max_rows": 1000, "names": ["cleveland", "hungary"]}
+        assert "Every CSV" not in check(data, columns, sites=sites, **noise).problem
 
 
 def test_surplus_records_of_a_person_are_not_incomplete(
@@ -206,10 +259,16 @@ def test_an_unknown_site_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code"), [("columns.age.high=100", 0), ("columns.age.high=19", 3)]
+    ("change", "code"),
+    [
+        (["columns.age.high=100"], 0),
+        (["columns.age.high=19"], 3),
+        (["columns.age.high=100", "privacy={epsilon=1, delta=1e-6}"], 0),
+        (["columns.age.high=19", "privacy={epsilon=1, delta=1e-6}"], 2),
+    ],
 )
 def test_the_exit_code_says_whether_the_sites_would_take_part(
-    tmp_path: Path, change: str, code: int
+    tmp_path: Path, change: list[str], code: int
 ) -> None:
     folder(tmp_path)
     job = tmp_path / "job.toml"
@@ -218,5 +277,6 @@ def test_the_exit_code_says_whether_the_sites_would_take_part(
         'age = { type = "continuous", low = 18, high = 100 }\n[method]\nname = "moments"\n'
         "[release]\nmin_sites = 3\nmin_records = 10\n"
     )
-    done = CliRunner().invoke(app, ["site", "check", str(job), "--set", change, "--json"])
+    settings = [text for each in change for text in ("--set", each)]
+    done = CliRunner().invoke(app, ["site", "check", str(job), *settings, "--json"])
     assert done.exit_code == code, done.output
