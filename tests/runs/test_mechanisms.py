@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from secagg.contracts import AskedRegression
 from secagg.evidence.feasibility import mechanisms, simulated
 from secagg.evidence.feasibility.mechanisms import compared
-from secagg.evidence.feasibility.simulated import _exact, simulated_table
+from secagg.evidence.feasibility.simulated import RelativeError, _exact, simulated_table
 from secagg.evidence.planned_facts import feasibility_facts
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
@@ -221,6 +221,23 @@ def prospect_of(plan: Planned) -> dict[str, Any]:
     found = feasibility_facts(plan)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(("worst", "kept"), [(0.14, True), (0.16, False)])
+@pytest.mark.parametrize("guess", ["if_narrow", "if_wide"])
+def test_a_job_is_kept_unless_wrong_guesses_cost_it_1_5_times_as_much(
+    worst: float, kept: bool, guess: str
+) -> None:
+    """Both ways have the same error and intervals; the other one has .1 whatever the guesses."""
+    own = planned(ONE_STEP)
+    ways = mechanisms._ways(own, own.facts.asked)
+    ways = [ways[0], next(way for way in ways if way.kind[0] == "moments")]
+    errors = [RelativeError(0.1, 0.01, 0.05, 1.2)] * 2
+    rows = [mechanisms._row(way, 1, errors[0], 0.1, 0.1) for way in ways]
+    rows[0][guess] = worst
+    verdict = mechanisms._verdict(ways, errors, rows)
+    assert verdict["best"] == (0 if kept else 1)
+    assert ("better than others if the spreads are wrong" in verdict["words"]) is not kept
 
 
 def test_the_verdict_is_that_of_the_table() -> None:
