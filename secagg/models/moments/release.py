@@ -11,14 +11,10 @@ from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, RecordCount, State
 from secagg.contracts.noise import Noise
-from secagg.models.common.clipped_moments import LEAST_WEIGHT
+from secagg.models.common.clipped_moments import FAR_AWAY, far_away
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.within_noise import without_doubt
-
-FAR_AWAY = (
-    "most records lie far outside the typical ranges, so results may be wrong: correct `typical`"
-)
 
 
 def noisy_release(
@@ -32,7 +28,7 @@ def noisy_release(
         n = max(noisy.counted, 1.0)
         quality["n_error"] = math.sqrt(counted.variance)
         quality["weights"] = float(noisy.matrix[0, 0]) / n
-        if quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
+        if far_away(float(noisy.matrix[0, 0]), noisy.counted, noisy.records_error):
             quality["caution"] = FAR_AWAY
     if "doubt" in state:
         noisy = without_doubt(noisy, state["doubt"], state["sites"])
