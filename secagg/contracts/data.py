@@ -154,6 +154,7 @@ class Variable:
     typical_centre, typical_spread: a public guess of the mean and standard deviation of u
     relative: whether u is relative to the typical range, and not to the bounds
         (`secagg.jobs.typical_ranges`). It may then exceed 1, and records are shortened
+    farthest: if `relative`, the largest |u| of the public bounds
     """
 
     name: str
@@ -166,11 +167,14 @@ class Variable:
     typical_centre: float = 0.0
     typical_spread: float = 0.2
     relative: bool = False
+    farthest: float = 1.0
 
     @property
     def max_abs(self) -> float:
         """The largest |u| that the public bounds allow."""
-        return 0.5 / self.half_range if self.indicator and not self.relative else 1.0
+        if self.relative:
+            return self.farthest
+        return 0.5 / self.half_range if self.indicator else 1.0
 
 
 @dataclass(frozen=True)

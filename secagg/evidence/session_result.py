@@ -12,12 +12,13 @@ from secagg.contracts import RecordCount, Result
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.threads import single_threaded_blas
 from secagg.core.version import __version__
+from secagg.models.common.clipped_moments import FAR_AWAY, far_away
 from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.sessions.coordinator_state import CoordinatorState
 from secagg.sessions.engines.site_results import TOO_NARROW, noise_note
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
-from secagg.sessions.site_moments import count_variance
+from secagg.sessions.site_moments import WEIGHTS, count_variance, weights_variance
 
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
 
@@ -30,9 +31,24 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
     if planned.public.site_moments:
         notes = [noise_note(planned), *([REPEATED_NOTE] if planned.public.repeated_persons else [])]
         summary["notes"] = [*summary.get("notes", ()), *notes]
+        cautions = [summary.get("caution"), _far_away(planned, state)]
         if "level" in summary and not planned.facts.knows_noise:  # it has intervals
-            summary["caution"] = "; ".join(filter(None, [summary.get("caution"), TOO_NARROW]))
+            cautions.append(TOO_NARROW)
+        if any(cautions):
+            summary["caution"] = "; ".join(filter(None, cautions))
     return Result(summary, result.arrays)
+
+
+def _far_away(planned: Planned, state: CoordinatorState) -> str:
+    """Return the caution that most records are far from the typical ranges, or nothing."""
+    if WEIGHTS not in state.counts:
+        return ""
+    noise, clip = planned.public.noise[SITE_MOMENTS], planned.public.clip
+    assert clip is not None
+    error = math.sqrt(len(state.cohort) * weights_variance(noise, clip))
+    counts = state.counts
+    far = far_away(float(counts[WEIGHTS][0]), float(counts["records"][0]), error)
+    return FAR_AWAY if far else ""
 
 
 def counted(planned: Planned, state: CoordinatorState) -> RecordCount:

@@ -108,4 +108,5 @@ def relative(variable: Variable) -> Variable:
         typical_centre=0.0,
         typical_spread=half * spread / (_SPREADS * unit),
         relative=True,
+        farthest=half * (variable.max_abs + abs(variable.typical_centre)) / (_SPREADS * unit),
     )

@@ -41,6 +41,7 @@ from secagg.privacy.policy.cell_counts import (
     varying,
     with_references,
 )
+from secagg.sessions.site_moments import WEIGHTS
 from secagg.sessions.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
@@ -132,7 +133,11 @@ def cohort_stage(public: PublicFacts) -> Stage:
         # sums for one draw (`CoordinatorLedger.record_release`), and cut ones would be equal.
         records = Field("records", (1,), 2 * bound, _COUNT_GRID, Kind.BOUNDED)
         sees = "number of complete records over all sites, with the noise of their moments"
-        return Stage(COHORT, (records,), 1, sees, reads_records=False)
+        if public.clip is None or not public.clip.whole:
+            return Stage(COHORT, (records,), 1, sees, reads_records=False)
+        weights = replace(records, name=WEIGHTS)
+        sees += "; how far they are from the typical ranges, as the sum of their weights"
+        return Stage(COHORT, (records, weights), 1, sees, reads_records=False)
     if public.clip is not None:
         records = Field("records", (1,), bound, _COUNT_GRID, Kind.COUNT)
         sees = "number of complete records over all sites, with noise"

@@ -47,14 +47,15 @@ from secagg.contracts import (
     SiteRecords,
     Spec,
     Stage,
+    Update,
 )
 from secagg.contracts.noise import SITE_MOMENTS, Clip, Noise
-from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_moments import (
     counted_moments_sensitivity,
     counted_moments_variances,
     largest_sum,
+    largest_values,
     records_moments,
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
@@ -62,6 +63,9 @@ from secagg.models.common.surrogate_records import surrogate_records
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.sessions.fixed_point import add_noise, decode, encode_cut_sum
 from secagg.sessions.sum_plan import plan_sum
+
+WEIGHTS = "weights"
+"""Of the count's sum: the sum of whole records' weights."""
 
 
 def site_moments_stage(public: PublicFacts, count_share: float) -> Stage:
@@ -96,28 +100,39 @@ def site_moments_facts(public: PublicFacts) -> Body:
 class SiteMoments:
     """A site's noisy moments, and records for the method.
 
-    site: the site's records without their values; largest: as for `surrogate_records`
-    max_records: the largest number of rows
+    site: the site's records without their values
     """
 
     noisy: NoisyMoments
     site: SiteRecords
-    largest: Array
-    max_records: int
+    public: PublicFacts
 
     @property
-    def noisy_count(self) -> float:
-        """The noisy number of records; it may be fractional or negative."""
-        return self.noisy.counted
+    def counts(self) -> Update:
+        """The noisy number of records, and of whole records the noisy sum of their weights.
+
+        They may be fractional or negative.
+        """
+        found = {"records": np.array([self.noisy.counted])}
+        if self._clip.whole:
+            found[WEIGHTS] = np.array([self.noisy.matrix[0, 0]])
+        return found
 
     @cached_property
     def repaired(self) -> SiteRecords:
         """Records with the noisy, repaired moments."""
-        records = min(max(self.noisy.records, 1), self.max_records)
-        values = surrogate_records(repaired(self.noisy).matrix, records, self.largest)
+        records = min(max(self.noisy.records, 1), self.public.max_rows)
+        weights, n = float(self.noisy.matrix[0, 0]), self.noisy.counted
+        largest = largest_values(self.public.variables, self._clip, weights, n)
+        values = surrogate_records(repaired(self.noisy).matrix, records, largest)
         constant = 1 / float(self.noisy.scale[0])
         noisy = NoisyMatrix(self.noisy.matrix, self.noisy.variance, constant)
         return replace(self.site, values=values, noisy=noisy)
+
+    @property
+    def _clip(self) -> Clip:
+        assert self.public.clip is not None
+        return self.public.clip
 
 
 def draw_site_moments(
@@ -141,19 +156,23 @@ def draw_site_moments(
     counted = RecordCount(float(drawn["records"][0]), of_count)
     assert public.clip is not None
     noisy = noisy_moments(drawn["moments"], public, of_moments, counted, public.clip.constant)
-    largest = np.array([variable.max_abs for variable in public.variables])
     nothing = np.zeros(len(public.columns))
     site = replace(
         parts[0], values=parts[0].values[:0], incomplete=0, outside=nothing, clipped_share=nothing,
         complete=np.zeros(0, dtype=np.bool_), remarks=(), surplus=0,
     )  # fmt: skip
-    return SiteMoments(noisy, site, largest, public.max_rows)
+    return SiteMoments(noisy, site, public)
+
+
+def weights_variance(noise: Noise, clip: Clip) -> float:
+    """Return the variance of a site's sum of weights before it is limited to the count."""
+    return 2 * counted_moments_variances(noise)[1] / clip.constant**4
 
 
 def count_variance(noise: Noise, clip: Clip) -> float:
     """Return the variance of the noisy count: (1) of `secagg.models.common.noisy_moments`."""
-    of_count, of_moments = counted_moments_variances(noise)
+    of_count, _ = counted_moments_variances(noise)
     if clip.whole:
         return of_count
-    of_first = 2 * of_moments / clip.constant**4
+    of_first = weights_variance(noise, clip)
     return of_count * of_first / (of_count + of_first)

@@ -236,7 +236,7 @@ class SiteSteps:
         """Return the encoded contribution, and the new state of the method."""
         site, plan = self.context, self.plans.of(request.stage)
         if request.stage == COHORT and site.drawn:
-            return encode(plan, {"records": np.array([site.drawn[0].noisy_count])}), memory
+            return encode(plan, site.drawn[0].counts), memory
         if request.stage == COHORT:
             spec, minimum = self.plans.stages[request.stage].spec, self.policy.min_records or 0
             counts = cohort_update(site.rows, site.public, spec, minimum)

@@ -249,6 +249,23 @@ def test_a_verdict_is_by_the_figures_that_are_shown() -> None:
         assert found.verdict.value == verdict, error
 
 
+@pytest.mark.parametrize(("worst", "kept"), [(0.14, True), (0.16, False)])
+@pytest.mark.parametrize("guess", ["if_narrow", "if_wide"])
+def test_a_job_is_kept_unless_wrong_guesses_cost_it_1_5_times_as_much(
+    worst: float, kept: bool, guess: str
+) -> None:
+    """Both ways have the same error and intervals; the other one has .1 whatever the guesses."""
+    own = planned(ONE_STEP)
+    ways = mechanisms._ways(own, own.facts.asked)
+    ways = [ways[0], next(way for way in ways if way.kind[0] == "moments")]
+    errors = [RelativeError(0.1, 0.01, 0.05, 1.2)] * 2
+    rows = [mechanisms._row(way, 1, errors[0], 0.1, 0.1) for way in ways]
+    rows[0][guess] = worst
+    verdict = mechanisms._verdict(ways, errors, rows)
+    assert verdict["best"] == (0 if kept else 1)
+    assert ("better than others if the spreads are wrong" in verdict["words"]) is not kept
+
+
 def test_the_verdict_is_that_of_the_table() -> None:
     plan = planned({"name": "moments", "analyses": [OLS]}, privacy={"epsilon": 4.0})
     table, judged = compared(plan), prospect_of(plan)

@@ -89,7 +89,8 @@ def test_a_method_gets_at_least_one_record_and_at_most_the_largest_number(
     drawn = draw_site_moments([records], planned.public, replayable_random(3))
     matrix = drawn.noisy.matrix.copy()
     matrix[0, 0] = counted
-    changed = replace(drawn, noisy=replace(drawn.noisy, matrix=matrix), max_records=100)
+    public = replace(planned.public, max_rows=100)
+    changed = replace(drawn, noisy=replace(drawn.noisy, matrix=matrix), public=public)
     assert len(changed.repaired.values) == rows
 
 
@@ -98,8 +99,8 @@ def test_a_draw_of_sites_with_too_many_records_is_charged_to_the_coordinator(
 ) -> None:
     """Their counts are cut, but not their noise: another draw gives another sum."""
     monkeypatch.setattr("secagg.jobs.design_matrix.MIN_ROWS_UNDER_NOISE", 20)
-    above = property(lambda drawn: 25 + drawn.noisy.matrix[1, 1] % 1)
-    monkeypatch.setattr(SiteMoments, "noisy_count", above)
+    above = property(lambda drawn: {"records": np.array([25 + drawn.noisy.matrix[1, 1] % 1])})
+    monkeypatch.setattr(SiteMoments, "counts", above)
     data = folder_with(tmp_path)
     sites = {"max_rows": 20, "folder": str(data)}
     for change in range(3):

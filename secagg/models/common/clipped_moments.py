@@ -47,12 +47,13 @@ docs/math/persons-and-windows.md has the same for windows of series.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import SiteRecords
+from secagg.contracts import SiteRecords, Variable
 from secagg.contracts.noise import Clip, Noise, Sensitivity
 from secagg.core.arrays import Array
 
@@ -61,6 +62,9 @@ CONSTANT = Clip.constant
 
 LEAST_WEIGHT = 0.6
 """Below this mean weight, most whole records are far from where they were expected."""
+FAR_AWAY = (
+    "most records lie far outside the typical ranges, so results may be wrong: correct `typical`"
+)
 
 _ROUND_UP = 1 + 2.0**-48
 _FINE = 16  # the weights are whole numbers: the smaller one is at least this
@@ -117,6 +121,30 @@ def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) 
 def largest_sum(max_rows: int, clip: Clip | None) -> float:
     """Return the largest entry of M over so many records."""
     return max_rows * (max(1.0, clip.squared_norm) if clip is not None and clip.whole else 1.0)
+
+
+def far_away(weights: float, records: float, error: float) -> bool:
+    """Return whether `FAR_AWAY` holds of the sum of whole records' weights, beyond its noise.
+
+    error: standard deviation of the noise in `weights`
+    """
+    n = max(records, 1.0)
+    return (weights + 2 * error) / n < LEAST_WEIGHT
+
+
+def largest_values(variables: Sequence[Variable], clip: Clip, weights: float, n: float) -> Array:
+    """Return the largest root mean square of each variable that n records can have.
+
+    Of whole records, mean squares are weighted: at most those of the public bounds, and, as
+    sum w (|u|^2 + c^2) <= n R^2 with the weights w, at most R^2 n / sum w - c^2. Noise may make
+    this smaller than it is, so values up to 1 are always possible.
+    """
+    largest = np.array([variable.max_abs for variable in variables])
+    if not clip.whole:
+        return largest
+    w = max(weights, 1.0)
+    reach = clip.squared_norm * max(n, w) / w - clip.constant**2
+    return np.asarray(np.minimum(largest, math.sqrt(max(reach, 1.0))))
 
 
 def counted_moments_variances(noise: Noise) -> tuple[float, float]:

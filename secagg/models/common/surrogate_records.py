@@ -19,8 +19,8 @@ moments                         table
 one record                      the mean
 n at most the number of columns the largest n - 1 eigenvalues: a table of n records has no more
 negative eigenvalue             as 0
-sum of squares above n a^2      the column is divided by root(sum / (n a^2)), a its largest value by
-                                the public bounds: no table has such a sum
+sum of squares above n a^2      the column is divided by root(sum / (n a^2)), a the largest root
+                                mean square: no table has such a sum
 ==============================  ====================================================================
 
 Not protected: a method that reads more than moments gets a table that is as private, but says
@@ -41,7 +41,7 @@ def surrogate_records(moments: Array, n: int, largest: Array) -> Array:
     moments: sum of z z' with z = (1, u), shape (p + 1, p + 1), symmetric; the first entry is the
         number of records, above 0. If it is not n, means and scatter per record are kept
     n: number of rows, at least 1
-    largest: a, the largest |u| of each column, shape (p,)
+    largest: a of each column, shape (p,): `secagg.models.common.clipped_moments.largest_values`
     """
     second = moments / moments[0, 0]
     too_large = np.sqrt(np.maximum(np.diagonal(second)[1:], 0)) / largest

@@ -51,7 +51,7 @@ class Layout:
     """The columns of the regression and its terms.
 
     columns: positions of the outcome, then of the predictors
-    half_range, midpoint: of their bounds
+    half_range, midpoint: of their bounds; largest: |u|, by the bounds
     terms: the coefficients' names
     """
 
@@ -62,6 +62,7 @@ class Layout:
     terms: tuple[str, ...]
     degree: int
     intercept: Intercept
+    largest: Array
 
     @classmethod
     def of(
@@ -103,7 +104,8 @@ class Layout:
         terms = powers if degree > 1 else list(names[1:])
         terms = [INTERCEPT, *terms] if intercept == "modelled" else terms
         middle = np.array([v.midpoint for v in variables])
-        return cls(chosen, names, half, middle, tuple(terms), degree, intercept)
+        largest = np.array([max(v.max_abs, 1.0) for v in variables])
+        return cls(chosen, names, half, middle, tuple(terms), degree, intercept, largest)
 
     @property
     def d(self) -> int:

@@ -7,10 +7,10 @@ middle. If a variance may be only rounding, it is treated as 0, and an error nam
 
 The coordinator sends the units and the number of records to the sites, and a site cannot compute
 them: it does not see the sum. But its own squares are part of the sum, and no scaled value is
-beyond 1. So honest units satisfy, for each column with centre m and scale r (1 over the standard
-deviation) and N records,
+beyond the bounds: at most a = 1, or `Variable.farthest`. So honest units satisfy, for each column
+with centre m and scale r (1 over the standard deviation) and N records,
 
-    |m| <= 1,    r >= 1,    N (1 / r^2 + m^2) >= the site's own sum of squares.            (1)
+    |m| <= a,    a r >= 1,    N (1 / r^2 + m^2) >= the site's own sum of squares.            (1)
 
 A site refuses others. So a lie cannot make a column so large that the sums are cut at their bounds,
 which would be another function of the records than the one declared. Within (1), a lie about units
@@ -76,8 +76,9 @@ def check_units(
     """
     own_centre, own_scale = layout.own_units
     centre, scale = facts["centre"], facts["scale"]
-    fits = np.where(pooled, np.abs(centre) <= 1, centre == own_centre)
-    fits &= np.where(pooled, scale >= 1 - _SLACK, scale == own_scale)
+    largest = layout.largest
+    fits = np.where(pooled, np.abs(centre) <= largest, centre == own_centre)
+    fits &= np.where(pooled, scale * largest >= 1 - _SLACK, scale == own_scale)
     if layout.intercept != "modelled":
         fits &= ~pooled | (centre == 0)
     p = layout.scaled

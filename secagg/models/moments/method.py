@@ -73,6 +73,7 @@ from secagg.models.moments.analyses import (
     build_analysis,
     ols_table,
 )
+from secagg.models.moments.drawn_to_zero import weights_notes, with_slopes_caution
 from secagg.models.moments.graph_analyses import Graph
 from secagg.models.moments.noisy_ols import first_order
 from secagg.models.moments.release import noisy_release, noisy_sum, pooled_moments
@@ -95,11 +96,6 @@ LEVELS_NOTE = (
 WINDOWS_NOTE = (
     "Each record is one window of a series. Tests, intervals and BIC take windows for independent "
     "records, but successive windows share values."
-)
-WEIGHTS_NOTE = (
-    "Records far from the middle of the typical ranges count less: on average, a record counts as "
-    "{:.2f} of one, and n is the sum of these weights. Where effects are linear, this hardly moves "
-    "slopes."
 )
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
@@ -324,7 +320,7 @@ class PooledMoments(RequiredSettings):
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            if more := self._more_notes(analysis, public, quality, state["sites"]):
+            if more := self._more_notes(analysis, public, quality, state["sites"], result.summary):
                 notes = [*result.summary["notes"], *more]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
@@ -333,7 +329,7 @@ class PooledMoments(RequiredSettings):
             "method": self.name,
             "n": moments.n if moments.noisy is None else max(1, round(moments.noisy.counted)),
             "variables": list(moments.names),
-            **quality,
+            **with_slopes_caution(quality, public, summaries),
             "analyses": summaries,
         }
         return Result(summary, arrays)
@@ -346,13 +342,14 @@ class PooledMoments(RequiredSettings):
         return Result({"analyses": [{"terms": each} for each in terms]})
 
     def _more_notes(
-        self, analysis: Analysis, public: PublicFacts, quality: Mapping[str, Any], sites: int
-    ) -> list[str]:
+        self, analysis: Analysis, public: PublicFacts, quality: Mapping[str, Any], sites: int,
+        summary: Mapping[str, Any],
+    ) -> list[str]:  # fmt: skip
         described, more = isinstance(analysis, Describe), list[str]()
         if self.lags and not described:
             more.append(WINDOWS_NOTE)
         if "weights" in quality:
-            more.append(WEIGHTS_NOTE.format(quality["weights"]))
+            more += weights_notes(public, quality["weights"], summary)
         if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
             more.append(BINARY_OUTCOME_NOTE)
         if self.centre == "pooled" and sites > 1 and not described:

@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, RecordCount, State
 from secagg.contracts.noise import Noise
-from secagg.models.common.clipped_moments import LEAST_WEIGHT
+from secagg.models.common.clipped_moments import FAR_AWAY, far_away
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_confounding import HIDDEN, without_hidden
 from secagg.models.moments.within_noise import without_doubt
-
-FAR_AWAY = (
-    "most records lie far outside the typical ranges, so results may be wrong: correct `typical`"
-)
 
 
 def noisy_release(
@@ -36,7 +32,7 @@ def noisy_release(
         hidden = round(float(state[HIDDEN][0])) if HIDDEN in state else 0
         if hidden:
             quality["caution"] = without_hidden(hidden, state["sites"])
-        elif quality["weights"] + 2 * noisy.records_error / n < LEAST_WEIGHT:
+        elif far_away(float(noisy.matrix[0, 0]), noisy.counted, noisy.records_error):
             quality["caution"] = FAR_AWAY
     if "doubt" in state:
         squares = float(state["squares"][0])

@@ -47,6 +47,7 @@ class Columns:
     grid_bits: records are put on a grid of 2^-grid_bits
     own_centres: whether each site has means of its own
     exposure: whose logarithm is the offset
+    guessed: of each predictor, whether the job says something of its spread
     """
 
     positions: NDArray[np.int64]
@@ -55,6 +56,7 @@ class Columns:
     grid_bits: int
     own_centres: bool
     exposure: Exposure | None = None
+    guessed: tuple[bool, ...] = ()
 
     @classmethod
     def of(
@@ -90,7 +92,8 @@ class Columns:
         positions = np.array([*of_x, of_y], dtype=np.int64)
         bits = _GRID_BITS if public.clip is None else public.clip.grid_bits
         variables = tuple(public.variables[i] for i in positions)
-        return cls(positions, variables, law, bits, own_centres, offset)
+        guessed = tuple(not _equal_shares(v, public) for v in variables[:-1])
+        return cls(positions, variables, law, bits, own_centres, offset, guessed)
 
     @property
     def p(self) -> int:
@@ -129,6 +132,12 @@ class Columns:
         half_ranges = [v.half_range for v in self.variables]
         return np.asarray(np.maximum(spread, np.array(least) / half_ranges))
 
+    @property
+    def said(self) -> Array:
+        """Return what the job says of the predictors' spreads, relative to `spread`; 0: nothing."""
+        told = np.array([v.typical_spread for v in self.variables[:-1]]) / self.spread[:-1]
+        return np.asarray(np.where(self.guessed, told, 0.0))
+
     def unscaled(self, centre: Array) -> Array:
         """Return scaled values in the columns' own units."""
         return np.array(
@@ -165,3 +174,12 @@ class Columns:
     @property
     def half_ranges(self) -> Array:
         return np.array([v.half_range for v in self.variables])
+
+
+def _equal_shares(variable: Variable, public: PublicFacts) -> bool:
+    """Return whether this is a level of which no share is stated: all are taken to be equal."""
+    levels = len(public.levels.get(variable.column, ()))
+    if not (variable.indicator and levels):
+        return False
+    share = variable.midpoint + variable.half_range * variable.typical_centre
+    return math.isclose(share, 1 / levels)

@@ -62,6 +62,7 @@ def first_state(columns: Columns, public: PublicFacts) -> State:
         "own_centres": columns.own_centres,
         "centre": columns.centre,
         "spread": columns.spread,
+        "said": columns.said,
         "sds": {name: _deviations(public, name) for name in columns.budgets},
         "zero": outcome.midpoint,
         "half": outcome.half_range,
@@ -191,7 +192,7 @@ def _after_moments(state: State, total: Update, sd: float) -> tuple[Estimate, St
             raise constant_column_error(state["outcome"])
     reach = Limits(state["record"], state["residual"]).moments
     first = least_squares(total["products"], sd, size + 1, reach)
-    more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow()}
+    more: State = {"S": first.S, "S_sd": first.S_sd, "narrow": first.narrow(state["said"])}
     found, H, prior = first.estimate, first.H, np.full(size, _SLOPE)
     if family.linear:
         prior[0] = _INTERCEPT

@@ -152,10 +152,14 @@ class First:
         v = np.array([*-b, 1.0])
         return max(math.sqrt(max(float(v @ self.moments @ v), 0.0)), self.residual)
 
-    def narrow(self) -> list[int]:
-        """Return the predictors that vary far less than was guessed, by their place."""
+    def narrow(self, said: Array) -> list[int]:
+        """Return the predictors that vary far less than the job says, by their place.
+
+        said: standard deviations by the job; 0 for a column of which it says nothing
+        """
         variances = np.diagonal(self.S)[1:] - self.S[0, 1:] ** 2
-        return np.flatnonzero(variances + math.sqrt(2) * self.S_sd < _FAR_LESS**2).tolist()
+        least = (_FAR_LESS * said) ** 2
+        return np.flatnonzero(variances + math.sqrt(2) * self.S_sd < least).tolist()
 
 
 def moments_map(centre: Array, spread: Array, reach: float) -> Array:

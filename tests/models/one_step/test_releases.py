@@ -1,5 +1,7 @@
 """How far one record can move the sums: never above the claim, and up to it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import poisson
@@ -132,6 +134,27 @@ def test_sums_are_exact_and_no_record_changes_the_part_of_another(stage: str) ->
         assert np.array_equal(total, design.sum(records[rng.permutation(200)]))
         steps = total * 4.0**GRID
         assert np.array_equal(steps, np.round(steps))
+
+
+@pytest.mark.parametrize("mean", [1e306, -1e306, np.inf, np.nan, 0.0])
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e3])
+def test_no_score_is_longer_than_1_whatever_the_means_of_a_family(mean: float, size: float) -> None:
+    """Also if they overflow, as 1e306 / h does."""
+    family = replace(POISSON, clipped=lambda eta, _: (np.full_like(eta, mean), np.ones_like(eta)))
+    records = Records(family, np.random.default_rng(8).uniform(-1, 1, (5, 2)), np.arange(5.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for i in range(5):
+            one = replace(records, x=records.x[i : i + 1], y=records.y[i : i + 1])
+            found = scores(one, size * np.eye(3), np.zeros(3), 1e-3, GRID)
+            assert np.linalg.norm(found["g"]) <= 1
+
+
+def test_centres_of_millions_of_records_are_summed_exactly() -> None:
+    """3 x 2^20 equal records: in float64, partial sums of multiples of 2^-32 would be rounded."""
+    n, record, T = 3 * 2**20, np.array([[0.3]]), np.array([[0.71, 0.0], [0.0, 2.1]])
+    part = centres(record, T, 2 * GRID)
+    assert np.all(part * 2.0 ** (2 * GRID) % 2 == 1)  # the last bit of the grid is used
+    assert np.array_equal(centres(np.repeat(record, n, axis=0), T, 2 * GRID), n * part)
 
 
 def test_linear_scores_are_those_of_schweppe() -> None:
