@@ -23,9 +23,12 @@ outcome included: by about b / k^2. The sum of both squares is least at
 
     k^2 = root(b S / p),   b = 0.01, from 1 to 3,                                             (3)
 
-and both are then of the order 1 / root(n), as the sampling error. k is computed from the job alone
-(`expected_records`, or what `release` requires at least). benchmarks/noise/reach.py compares it
-with other k.
+and both are then of the order 1 / root(n), as the sampling error. With few columns, the lengths of
+records differ more, and slopes are drawn further. So k is at least the one for which the sum of
+both squares is least if slopes explain a fifth and lose twice the share that those of normal
+records lose (`secagg.models.moments.drawn_to_zero`). With many records that is too short for
+others. k is computed from the job alone (`expected_records`, or what `release` requires at least).
+benchmarks/noise/reach.py compares it with other k.
 
 Categorical columns state no typical shares: all their levels are equally likely, as everywhere.
 """
@@ -34,7 +37,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
+
+import numpy as np
+from scipy.special import gammaincinv
 
 from secagg.contracts import LEAST_SPREAD_OF_LEVEL, MomentsOnly, Variable, facts_of
 from secagg.contracts.noise import Adjacency, Placement
@@ -48,6 +55,9 @@ CONSTANT: Final = 0.75
 _BIAS = 0.01
 _SHORTEST, _LONGEST = 1.0, 3.0
 _STEPS = 16  # of k: then (2) is exact in float64
+_EXPLAINED, _HEAVIER = 0.2, 2.0
+"""Share of the outcome's variance, and how many times as far as normal records others are drawn."""
+_QUANTILES = (np.arange(400) + 0.5) / 400
 
 
 def untypical(job: Job) -> tuple[str, ...]:
@@ -86,8 +96,25 @@ def reach(job: Job) -> float | None:
         len(column.levels) - 1 if isinstance(column, Categorical) else 1
         for column in job.columns.values()
     )
-    k = math.sqrt(math.sqrt(_BIAS * math.sqrt(2) * records * mu / size))
+    S = math.sqrt(2) * records * mu
+    k = max(math.sqrt(math.sqrt(_BIAS * S / size)), _of_normal(S, size))
     return math.floor(_STEPS * min(max(k, _SHORTEST), _LONGEST)) / _STEPS
+
+
+@lru_cache
+def _of_normal(S: float, variables: int) -> float:
+    """Return the k for which noise and bias of a slope of normal records are least."""
+    lengths = 2 * gammaincinv(variables / 2, _QUANTILES)  # of chi^2
+    slope = math.sqrt(_EXPLAINED / max(variables - 1, 1))
+
+    def error(k: float) -> float:
+        squared_norm = k**2 * (variables + CONSTANT**2)
+        w = np.minimum(1.0, squared_norm / (lengths + CONSTANT**2))
+        share = 2 / squared_norm * np.sum(w**2 * lengths * (w < 1)) / np.sum(w * lengths)
+        bias = _HEAVIER * slope * (1 - _EXPLAINED) * share
+        return math.hypot(squared_norm / S, bias)
+
+    return float(min(np.arange(_STEPS * _SHORTEST, _STEPS * _LONGEST + 1) / _STEPS, key=error))
 
 
 def limit(k: float, variables: int) -> tuple[float, float]:

@@ -65,7 +65,7 @@ LOGISTIC: dict[str, Any] = ONE_STEP | {"outcome": "died", "family": "binomial"}
     ("method", "before", "best_method"),
     [
         ({"name": "moments", "analyses": [OLS, {"kind": "describe"}]},
-         {"placement": "sum", "record_norm": 1.0}, "one_step"),
+         {"placement": "sum", "record_norm": 1.0}, "moments"),
         (LOGISTIC | {"name": "gradient", "rounds": 20},
          {"placement": "round", "record_norm": 1.0}, "one_step"),
     ],
@@ -263,7 +263,6 @@ def test_a_job_is_kept_unless_wrong_guesses_cost_it_1_5_times_as_much(
     rows[0][guess] = worst
     verdict = mechanisms._verdict(ways, errors, rows)
     assert verdict["best"] == (0 if kept else 1)
-    assert ("better than others if the spreads are wrong" in verdict["words"]) is not kept
 
 
 def test_the_verdict_is_that_of_the_table() -> None:

@@ -28,11 +28,11 @@ from secagg.contracts.noise import Clip
 
 WEIGHTS_NOTE = (
     "Records far from the middle of the typical ranges count less: on average, a record counts as "
-    "{:.2f} of one, and n is the sum of these weights. A caution says if slopes of `ols` lose half "
-    "their standard errors by this."
+    "{:.2f} of one, and n is the sum of these weights. A caution says if slopes of `ols` lose "
+    "more than .75 of their standard errors by this."
 )
 _SHARES = (np.arange(400) + 0.5) / 400
-_OF_ERRORS = 0.5
+_OF_ERRORS = 0.75
 """Of the standard errors of slopes, root mean square: a larger bias gives a caution."""
 
 
@@ -54,7 +54,7 @@ def rate(clip: Clip, variables: int, weight: float) -> float:
 def with_slopes_caution(
     quality: Mapping[str, Any], public: PublicFacts, analyses: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return `quality`, with a caution if slopes are biased as far as half of their errors."""
+    """Return `quality`, with a caution if slopes are biased too far for their errors."""
     if "weights" not in quality:
         return dict(quality)
     cautions = [quality.get("caution"), _slopes_caution(public, quality["weights"], analyses)]
@@ -83,8 +83,8 @@ def _slopes_caution(
         return ""
     about = ", ".join(f"{name} by about {share:.0%}" for name, share in lost.items())
     return (
-        f"typical ranges are too narrow: slopes are drawn towards 0 ({about}), and intervals do "
-        "not cover this: widen `typical`, above all of the outcome"
+        f"weights of records draw slopes towards 0 ({about}), and intervals do not cover this: "
+        "widen `typical`, above all of the outcome, or use one_step"
     )
 
 

@@ -74,7 +74,7 @@ def test_narrow_ranges_give_a_caution_and_right_ones_do_not(
     plan = plan_job(parse_job(raw), dict.fromkeys("abc", table[:1]))
     rows = read_rows(plan.job.columns, table, plan.public, "a")
     found = run_on(plan, plan.public, [rows], rng).summary
-    assert ("slopes are drawn towards 0 (y by" in found.get("caution", "")) is told
+    assert ("draw slopes towards 0 (y by" in found.get("caution", "")) is told
     notes = found["analyses"][1]["notes"]
     if told:
         assert any("makes standard deviations too small" in note for note in notes)
