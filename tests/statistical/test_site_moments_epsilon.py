@@ -96,7 +96,7 @@ def rounds(job: Planned, drawn: SiteMoments) -> Array:
     method, public = job.method, job.public
     state: Any = method.initial_state(public)
     memory: Any = {}
-    seen = [np.array([drawn.noisy_count])]
+    seen = [np.ravel(value) for value in drawn.counts.values()]
     for _ in range(ROUNDS):
         request = method.next_request(state)
         assert request is not None
