@@ -9,6 +9,7 @@ guarantee depends on them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +20,8 @@ from pydantic import (
     Field,
     model_validator,
 )
+
+from secagg.core.validation import did_you_mean
 
 _MAX_BOUND = 1e100
 _MAX_COUNT = 10**9
@@ -166,3 +169,20 @@ class Categorical(Strict):
 
 
 Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminator="type")]
+
+
+def header_faults(header: Sequence[str], needed: Iterable[str]) -> dict[str, str]:
+    """Return which needed columns a table's header lacks or repeats, each with what to do.
+
+    The advice is "" if no other name is similar.
+    """
+    needed = tuple(needed)
+    others = [name for name in header if name not in needed]
+    faults = dict[str, str]()
+    for column in needed:
+        count = header.count(column)
+        if count == 0:
+            faults[f"column {column!r} is missing"] = did_you_mean(column, others)
+        elif count > 1:
+            faults[f"{count} columns are named {column!r}"] = "Rename all but the right one."
+    return faults

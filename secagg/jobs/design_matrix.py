@@ -40,8 +40,7 @@ from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
 from secagg.jobs.cells import read_column, record_number
-from secagg.jobs.columns import Binary, Column, Count, Number
-from secagg.jobs.header import header_faults
+from secagg.jobs.columns import Binary, Column, Count, Number, header_faults
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.jobs.typical_ranges import limit, reach, relative

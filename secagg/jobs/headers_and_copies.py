@@ -39,9 +39,9 @@ from pathlib import Path
 
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError
+from secagg.jobs.columns import header_faults
 from secagg.jobs.data_sources import ENDINGS, SiteSource
 from secagg.jobs.expert_edges import EDGES
-from secagg.jobs.header import header_faults
 from secagg.jobs.job import Job
 from secagg.jobs.partial_columns import lacked_by
 from secagg.jobs.site_tables import FileTable, SharedTablePart, is_parquet

@@ -96,7 +96,7 @@ def centred(
         total = total + noise(len(total)) * 4.0**-columns.grid_bits
     first, sd = Centres(columns.centre, columns.spread, columns.own_centres), math.sqrt(variance)
     found, records = first.found(total, sd)
-    hidden = bool(total[0] < MEANS_SEEN * sd)
+    hidden = bool(total[0] < MEANS_SEEN * sd or not total[0])
     memory: State = {"centre": found, "hidden": hidden}
     away = (found - first.centre) / first.spread
     if columns.binary:
@@ -108,10 +108,13 @@ def centred(
         away[-1] *= first.spread[-1] * columns.half_ranges[-1] / (share * (1 - share))
     doubt = records * first.errors(total, sd, np.clip(away, -_FARTHEST_SITE, _FARTHEST_SITE))
     known = {
-        "doubt": (not hidden) * doubt[np.triu_indices(columns.p)],
+        "centres": total,
+        "doubt": doubt[np.triu_indices(columns.p)],
         HIDDEN: np.array([float(hidden)]),
     }
-    return {"centres": (not hidden) * total, **known}, memory
+    if hidden:
+        known |= {name: np.zeros(len(known[name])) for name in ("centres", "doubt")}
+    return known, memory
 
 
 def _weighted_mean(offset: float, variance: float) -> float:

@@ -116,3 +116,13 @@ def test_sites_that_the_noise_hides_leave_no_difference_between_sites_in_a_slope
     assert cautions >= 18
     covered = np.mean([t["ci_low"] <= 0.3 <= t["ci_high"] for t in found])
     assert covered >= 0.8
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_site_without_records_sends_zeros_and_is_counted(family: str) -> None:
+    plan = planned_regression(family, centre="site", noised=False)
+    rows = rows_of(plan, shifted(3, 50, np.random.default_rng(1))[0]).part(0, 0)
+    with np.errstate(invalid="ignore"):
+        sent, memory = plan.method.contribute(CENTRES, rows, {}, {}, plan.public, bytes)
+    assert not sent["centres"].any() and not sent["doubt"].any()
+    assert sent["hidden"] == 1 and memory["hidden"]
