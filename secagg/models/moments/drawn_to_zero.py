@@ -10,8 +10,8 @@ and a standard deviation, by the same law for a column alone, about a v / 2 with
 Of s and v, the weighted ones are known; a follows from the mean weight: |z|^2 is taken to be
 c^2 + g chi^2 with p degrees of freedom, and g to give this mean. With normal records and mean
 weights of .48, .82, .94 and .97, (1) was .33, .18, .08 and .05 where slopes lost .28, .19, .11 and
-.07 (400,000 records, measured once). If tails are heavier, more is lost: up to three times (1) at weights of .95
-and more, with t laws of 5 degrees of freedom.
+.07 (400,000 records, measured once). If tails are heavier, more is lost: up to three times (1) at
+weights of .95 and more, with t laws of 5 degrees of freedom.
 """
 
 from __future__ import annotations
